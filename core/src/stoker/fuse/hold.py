@@ -1,0 +1,98 @@
+"""What the keeper does with a worker's clones while no worker serves them: hold requests, answer interrupts.
+
+A reader that is killed waits in the kernel until its request is answered. So while a worker is down for longer than a
+moment, its requests are taken into its pool (the next worker answers them from there) and only the interrupted ones are
+answered, with EINTR: a killed process never stays in D state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+
+from stoker.fuse.protocol import CHANGING, HEADER_SIZE, IN_HEADER, INTERRUPT_IN, NO_REPLY, Op, encode_error
+from stoker.fuse.slots import RECORD_SIZE, RequestPool
+
+
+class Holder:
+    """Holds for one worker; closed before a new worker is started."""
+
+    def __init__(self, pool_fd: int) -> None:
+        self._pool = RequestPool(pool_fd)
+        self._epoll = select.epoll()
+        self._fds: dict[int, int] = {}
+        self._pending: dict[int, tuple[int, int]] = {}
+        for left in self._pool.left():
+            record = left.record if left.record >= 0 else self._take(left.session)
+            if record is not None:
+                self._pending[IN_HEADER.unpack_from(left.request)[2]] = (record, left.session)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def add(self, session: int, fd: int) -> None:
+        """Hold the requests of one session's clone too."""
+        self._fds[session] = fd
+        with contextlib.suppress(OSError):
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def remove(self, session: int) -> None:
+        fd = self._fds.pop(session, None)
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
+
+    def on_readable(self) -> None:
+        """Take what the kernel hands out now."""
+        by_fd = {fd: session for session, fd in self._fds.items()}
+        for fd, _events in self._epoll.poll(0):
+            session = by_fd[fd]
+            while not self._pool.full:
+                self._pool.expect(session)
+                try:
+                    os.readv(fd, [self._pool.landing])
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno not in (errno.EINTR, errno.ENOENT):
+                        self.remove(session)
+                        break
+                    continue
+                self._on_request(session, fd)
+
+    def close(self) -> None:
+        """Stop; the requests stay in the pool for the next worker."""
+        self._epoll.close()
+
+    def _on_request(self, session: int, fd: int) -> None:
+        length, op, unique, *_ = IN_HEADER.unpack_from(self._pool.landing)
+        if op == Op.INTERRUPT:
+            self._interrupt(INTERRUPT_IN.unpack_from(self._pool.landing, HEADER_SIZE)[0])
+            self._pool.answered()
+        elif op in NO_REPLY:
+            self._pool.answered()
+        elif op in CHANGING or length > RECORD_SIZE - 24:
+            self._answer(fd, unique, errno.EROFS if op in CHANGING else errno.ENAMETOOLONG)
+            self._pool.answered()
+        else:
+            self._pending[unique] = (self._pool.keep(session), session)
+
+    def _interrupt(self, unique: int) -> None:
+        record, session = self._pending.pop(unique, (-1, -1))
+        if record >= 0 and session in self._fds:
+            self._answer(self._fds[session], unique, errno.EINTR)
+            self._pool.release(record)
+
+    @staticmethod
+    def _answer(fd: int, unique: int, error: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(fd, encode_error(unique, error))
+
+    def _take(self, session: int) -> int | None:
+        """The landing request of the dead worker moves to the table, so that further ones can land."""
+        length, op, *_ = IN_HEADER.unpack_from(self._pool.landing)
+        if op in NO_REPLY or op == Op.INTERRUPT or length > RECORD_SIZE - 24 or self._pool.full:
+            return None
+        return self._pool.keep(session)

@@ -1,0 +1,269 @@
+"""READ and OPEN: from the cache file at once, from its disk by a thread, from the source by a fetcher.
+
+Nothing here waits: a read that cannot be answered now stays in the pending table with a deadline.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason, errno_of
+from stoker.cache.layout import page_span
+from stoker.cache.reader import BadPage, CacheReader, Hit
+from stoker.fetch.client import FetchClient, Reply
+from stoker.fetch.counters import Counter, Counters
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_CANCEL, KIND_LOAD, KIND_NOTE, KIND_READ, Status
+from stoker.fuse import kernel
+from stoker.fuse.opens import OpenTableFullError
+from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
+from stoker.fuse.requests import Answers, Buffer, Request
+from stoker.fuse.session import FileObject, Session
+
+_DISK_THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
+_MAX_TRIES = 4  # the cache may be evicted between "it is there" and the read; then the bytes come inline
+_GRACE_S = 15.0  # a fetcher ends every request by its own deadline; this is for one that does not
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request that waits for pages."""
+
+    request: Request
+    file: FileObject
+    offset: int
+    length: int
+    deadline: float
+    tries: int = 0
+    fetch_id: int = 0
+
+
+@dataclass(slots=True)
+class Reads:
+    """The read path of one worker."""
+
+    reader: CacheReader
+    fetchers: Sequence[FetchClient]
+    answers: Answers
+    counters: Counters
+    wake: Callable[[], None]  # makes the loop call `finish_disk_reads` (from any thread)
+    touched: set[bytes] = field(default_factory=set)
+    _by_unique: dict[int, Waiting] = field(default_factory=dict)
+    _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
+    _done: deque[tuple[Waiting, Buffer | None]] = field(default_factory=deque)
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
+    )
+
+    def read(self, request: Request) -> None:
+        """READ: answer, or wait."""
+        session = request.session
+        _fh, offset, length, *_ = READ_IN.unpack_from(request.body)
+        file = session.object(request.inode)
+        length = min(length, file.size - offset)
+        if length <= 0:
+            self.answers.data(request)
+            return
+        if file.archived:
+            self.answers.error(request, errno_of(Reason.Archived))
+            return
+        self.counters.add(session.slot, Counter.READS, 1)
+        self.counters.add(session.slot, Counter.READ_BYTES, length)
+        self._serve(Waiting(request, file, offset, length, self._deadline(session)), first=True)
+
+    def open(self, request: Request) -> None:
+        """OPEN of an answered-open session: what would fail fails here, and a complete file gets passthrough."""
+        session = request.session
+        if session.manifest.node(request.inode).is_dir:
+            self.answers.error(request, errno.EISDIR)
+            return
+        file = session.object(request.inode)
+        if file.archived:
+            self.answers.error(request, errno_of(Reason.Archived))
+        elif session.spec.mount.policy == "WholeFile" and not self._complete(file):
+            self._ask(Waiting(request, file, 0, file.size, self._deadline(session)), KIND_LOAD, 0)
+        else:
+            self._opened(request, file)
+
+    def release(self, request: Request) -> None:
+        """RELEASE: the last one of a passthrough file closes its backing id."""
+        handle, *_ = RELEASE_IN.unpack_from(request.body)
+        if backing := request.session.opens.release(handle):
+            kernel.close_backing(request.session.fd, backing)
+        self.answers.data(request)
+
+    def interrupt(self, unique: int) -> bool:
+        """Answer a waiting request with EINTR; False when it is not here."""
+        waiting = self._by_unique.pop(unique, None)
+        if waiting is None:
+            return False
+        self._forget(waiting)
+        self.answers.error(waiting.request, errno.EINTR)
+        return True
+
+    def on_reply(self, fetcher: int, reply: Reply) -> None:
+        """A fetcher has made pages readable, sends bytes, or says why not."""
+        waiting = self._by_fetch.pop((fetcher, reply.id), None)
+        if waiting is None:
+            return
+        waiting.fetch_id = 0
+        if reply.status == Status.ERROR:
+            self._fail(waiting, StokerError.from_json(reply.error()))
+        elif waiting.request.op == Op.OPEN:
+            self._by_unique.pop(waiting.request.unique, None)
+            self._opened(waiting.request, waiting.file)
+        elif reply.status == Status.DATA:
+            self._answer(waiting, reply.data)
+        else:
+            self._serve(waiting, first=False)
+
+    def finish_disk_reads(self) -> None:
+        """Answer what the threads have read since."""
+        while self._done:
+            waiting, data = self._done.popleft()
+            if self._by_unique.get(waiting.request.unique) is not waiting:
+                continue  # interrupted, or past its deadline
+            if data is None:
+                self._miss(waiting, FLAG_BAD_PAGE)
+            else:
+                self._answer(waiting, data)
+
+    def expire(self) -> None:
+        """No request waits without a deadline."""
+        now = time.monotonic()
+        for waiting in [w for w in self._by_unique.values() if w.deadline < now]:
+            self._forget(waiting)
+            self._fail(waiting, StokerError(Reason.Timeout, "no answer from the fetcher"))
+
+    def drop_session(self, session: Session) -> None:
+        """The connection is gone: nobody waits for these answers."""
+        for waiting in [w for w in self._by_unique.values() if w.request.session is session]:
+            self._forget(waiting)
+            self._by_unique.pop(waiting.request.unique, None)
+            self.answers.nothing(waiting.request)
+
+    @staticmethod
+    def _deadline(session: Session) -> float:
+        return time.monotonic() + session.spec.mount.deadline_s + _GRACE_S
+
+    def _serve(self, waiting: Waiting, *, first: bool) -> None:
+        """From the cache if the pages are there, else ask the fetcher."""
+        file = waiting.file
+        if not file.cacheable:
+            self._miss(waiting, FLAG_INLINE)
+            return
+        pages = page_span(waiting.offset, waiting.length, file.size)
+        hit = self.reader.find(file.oid, file.size, *pages)
+        if hit is None:
+            self._miss(waiting, 0)
+            return
+        self.touched.add(file.oid)
+        if first:
+            self.counters.add(waiting.request.session.slot, Counter.HIT_BYTES, waiting.length)
+        if hit.trigger is not None and pages[0] <= hit.trigger < pages[1]:
+            self._note(waiting)
+        self._from_cache(waiting, hit)
+
+    def _from_cache(self, waiting: Waiting, hit: Hit) -> None:
+        file = waiting.file
+        try:
+            data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length, nowait=True)
+        except BlockingIOError:
+            self._wait(waiting)
+            self._threads.submit(self._disk_read, waiting, hit)
+        except BadPage:
+            self._miss(waiting, FLAG_BAD_PAGE)
+        else:
+            self._answer(waiting, data)
+
+    def _disk_read(self, waiting: Waiting, hit: Hit) -> None:
+        """In a thread. None means that a page is not what it should be."""
+        file = waiting.file
+        data: Buffer | None
+        try:
+            data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length)
+        except BadPage:
+            data = None
+        self._done.append((waiting, data))
+        self.wake()
+
+    def _miss(self, waiting: Waiting, flags: int) -> None:
+        waiting.tries += 1
+        if waiting.tries > _MAX_TRIES:
+            flags |= FLAG_INLINE
+        self._ask(waiting, KIND_READ, flags)
+
+    def _ask(self, waiting: Waiting, kind: int, flags: int) -> None:
+        self._wait(waiting)
+        index = self._fetcher(waiting.file)
+        request = waiting.request
+        waiting.fetch_id = self.fetchers[index].request(
+            kind, flags, request.session.slot, request.inode, waiting.offset, waiting.length
+        )
+        self._by_fetch[index, waiting.fetch_id] = waiting
+
+    def _note(self, waiting: Waiting) -> None:
+        request = waiting.request
+        client = self.fetchers[self._fetcher(waiting.file)]
+        client.request(KIND_NOTE, 0, request.session.slot, request.inode, waiting.offset, waiting.length)
+
+    def _fetcher(self, file: FileObject) -> int:
+        """An object belongs to exactly one fetcher: that makes single flight a matter of one process."""
+        return int.from_bytes(file.oid[:4], "big") % len(self.fetchers)
+
+    def _wait(self, waiting: Waiting) -> None:
+        self.answers.keep(waiting.request)
+        self._by_unique[waiting.request.unique] = waiting
+
+    def _forget(self, waiting: Waiting) -> None:
+        if waiting.fetch_id:
+            index = self._fetcher(waiting.file)
+            self._by_fetch.pop((index, waiting.fetch_id), None)
+            self.fetchers[index].cancel(waiting.fetch_id)
+            waiting.fetch_id = 0
+
+    def _answer(self, waiting: Waiting, data: Buffer) -> None:
+        self._by_unique.pop(waiting.request.unique, None)
+        self.answers.data(waiting.request, data)
+
+    def _fail(self, waiting: Waiting, error: StokerError) -> None:
+        self._by_unique.pop(waiting.request.unique, None)
+        self.counters.add(waiting.request.session.slot, Counter.ERRORS, 1)
+        self.answers.error(waiting.request, errno_of(error.reason))
+
+    def _complete(self, file: FileObject) -> bool:
+        return not file.cacheable or file.size == 0 or self.reader.complete(file.oid, file.size) is not None
+
+    def _opened(self, request: Request, file: FileObject) -> None:
+        session = request.session
+        try:
+            opened = session.opens.open(request.unique, request.inode, lambda: self._backing(session, file))
+        except OpenTableFullError:
+            self.answers.error(request, errno.ENFILE)
+            return
+        flags = FOPEN_PASSTHROUGH if opened.backing else FOPEN_KEEP_CACHE
+        self.answers.data(request, OPEN_OUT.pack(opened.handle, flags, opened.backing))
+
+    def _backing(self, session: Session, file: FileObject) -> int:
+        """A backing id when the cache file is complete and verified this boot, else 0."""
+        if not session.spec.mount.passthrough or not file.cacheable or file.size == 0:
+            return 0
+        hit = self.reader.complete(file.oid, file.size)
+        if hit is None:
+            return 0
+        try:
+            return kernel.open_backing(session.fd, hit.fd)
+        except OSError:
+            return 0  # the file system of the cache cannot be a backing one; cached mode works everywhere
+
+
+def wake_event() -> tuple[int, Callable[[], None]]:
+    """An eventfd and the function that makes it readable."""
+    fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    return fd, lambda: os.eventfd_write(fd, 1)

@@ -1,0 +1,75 @@
+"""One FUSE connection as a worker sees it: its clone, its tree, its objects, its open files."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.cache.layout import object_id
+from stoker.fetch.session import SessionSpec
+from stoker.fuse.opens import OpenTable
+from stoker.fuse.protocol import Attributes
+from stoker.fuse.tree import Tree
+from stoker.manifest.manifest import Manifest
+
+_REMEMBERED_OBJECTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileObject:
+    """What a read of an inode needs. `cacheable` is false for objects without a validator and for `Bypass`."""
+
+    oid: bytes
+    size: int
+    archived: bool
+    cacheable: bool
+
+
+class Session:
+    """One session in one worker. `slot` is its small number in requests and counters, `fd` this worker's clone."""
+
+    def __init__(self, spec: SessionSpec, fds: dict[str, int], index: int) -> None:
+        self.spec = spec
+        self.slot = spec.slot
+        self.fd = fds[f"clone.{index}"]
+        self.opens = OpenTable(fds["opens"])
+        self.manifest = Manifest.open(spec.manifest_path)
+        mount = spec.mount
+        attributes = Attributes(mount.uid, mount.gid, stat.S_IFREG | mount.file_mode, stat.S_IFDIR | mount.dir_mode)
+        self.tree = Tree(self.manifest, attributes)
+        self._objects: dict[int, FileObject] = {}
+
+    @classmethod
+    def from_entry(cls, data: dict[str, Any], fds: dict[str, int], index: int) -> Session:
+        """From what the keeper sends: the session's spec and this worker's descriptors."""
+        return cls(SessionSpec.from_json(data["spec"]), fds, index)
+
+    def object(self, inode: int) -> FileObject:
+        """The object behind a file; its id is computed from what is really contacted, never taken from the manifest."""
+        found = self._objects.get(inode)
+        if found is None:
+            if len(self._objects) >= _REMEMBERED_OBJECTS:
+                self._objects.clear()
+            found = self._objects[inode] = self._resolve(inode)
+        return found
+
+    def uri(self, inode: int) -> str:
+        """The origin's address of a file, as `user.stoker.uri` shows it."""
+        ref = self.manifest.object(inode)
+        source = self.manifest.sources[ref.source]
+        return f"{source.origin}/{ref.version.key.decode(errors='surrogateescape')}"
+
+    def close(self) -> None:
+        import os
+
+        self.opens.close()
+        self.manifest.close()
+        os.close(self.fd)
+
+    def _resolve(self, inode: int) -> FileObject:
+        ref = self.manifest.object(inode)
+        version = ref.version
+        oid = object_id(self.manifest.sources[ref.source].origin, version.key, version.etag, version.size)
+        cacheable = bool(version.etag) and self.spec.mount.policy != "Bypass"
+        return FileObject(oid, version.size, self.manifest.node(inode).archived, cacheable)

@@ -1,0 +1,290 @@
+"""A FUSE worker: one event loop over its clones of every session's descriptor.
+
+Requests come from the kernel, hits are answered in place, misses wait for a fetcher. State that must survive this
+process lives in shared memory (`slots.py`, `opens.py`); everything else can be made again. docs/design/fuse.md has the
+rules and the crash cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from stoker.api.errors import StokerError
+from stoker.cache.presence import PresenceTable
+from stoker.cache.reader import CacheReader
+from stoker.fetch.client import FetchClient
+from stoker.fetch.counters import Counters
+from stoker.fuse.links import ControlLink, InterruptLink, KeeperLink
+from stoker.fuse.protocol import INTERRUPT_IN, Op
+from stoker.fuse.reads import Reads, wake_event
+from stoker.fuse.requests import Answers, Metadata, Request
+from stoker.fuse.session import Session
+from stoker.fuse.slots import RequestPool
+from stoker.ipc.channel import Channel, Message
+
+log = structlog.get_logger("stoker.fuse")
+
+_BATCH = 64  # requests taken from one session before the others get their turn
+_TICK_S = 1.0
+# Level-triggered and exclusive: of the workers that wait on one connection only one is woken for a request.
+_CLONE_EVENTS = select.EPOLLIN | select.EPOLLEXCLUSIVE
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What a worker is started with: its place, the cache, and shared memory by descriptor."""
+
+    index: int
+    run_dir: str
+    workers: int
+    tiers: Sequence[str]
+    boot: bytes
+    pool: int
+    presence: Sequence[int]
+    counters: int
+
+
+class Worker:
+    """Made after the fork; `run` ends at SIGTERM or when nobody keeps the descriptors any more."""
+
+    def __init__(self, parts: WorkerParts, keeper: Channel) -> None:
+        self._index = parts.index
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._sessions: dict[int, Session] = {}
+        self._keys: dict[str, int] = {}
+        self._paused = False
+        self._running = True
+        self._pool = RequestPool(parts.pool)
+        self._answers = Answers(self._pool, self._resume)
+        self._reader = CacheReader(parts.tiers, [PresenceTable(fd) for fd in parts.presence], parts.boot)
+        paths = [os.path.join(parts.run_dir, f"fetch-{j}.sock") for j in range(len(parts.presence))]
+        self._fetchers = [FetchClient(path) for path in paths]
+        event, wake = wake_event()
+        self._reads = Reads(self._reader, self._fetchers, self._answers, Counters(parts.counters), wake)
+        self._metadata = Metadata(self._answers, self._cached_percent)
+        self._keeper = KeeperLink(parts, keeper, self._on_keeper)
+        self._control = ControlLink(parts, self._on_control)
+        self._interrupts = InterruptLink(parts, self._reads.interrupt)
+        self._watch(event, lambda _events: self._on_disk(event))
+        self._fetch_fds = [-1] * len(self._fetchers)
+        self._fetch_masks = [0] * len(self._fetchers)
+
+    def add_session(self, key: str, data: dict[str, Any], fds: dict[str, int]) -> None:
+        """Serve one more connection; one that is served already (the keeper said it again) changes nothing."""
+        slot = int(data["slot"])
+        if slot in self._sessions:
+            for fd in fds.values():
+                os.close(fd)
+            return
+        try:
+            session = Session.from_entry(data, fds, self._index)
+        except (StokerError, OSError) as error:
+            log.error("session cannot be served", key=key, error=str(error))
+            return
+        self._sessions[slot] = session
+        self._keys[key] = slot
+
+    def replay(self) -> None:
+        """Answer what a dead predecessor left, then begin to take requests."""
+        for left in self._pool.left():
+            session = self._sessions.get(left.session)
+            if session is None:
+                if left.record >= 0:
+                    self._pool.release(left.record)
+                continue
+            request = Request.parse(session, memoryview(left.request), left.record)
+            self._pool.begin(left.record)
+            if left.poisonous:
+                log.error("request killed three workers", op=request.op, inode=request.inode, unique=request.unique)
+                self._answers.error(request, errno.EIO)
+            else:
+                self._dispatch(request)
+            self._pool.end()
+        for session in self._sessions.values():
+            self._serve(session)
+
+    def run(self) -> None:
+        """The loop."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stop())
+        for link in (self._keeper, self._control, self._interrupts):
+            self._watch_link(link)
+        tick = time.monotonic()
+        while self._running:
+            self._watch_fetchers()
+            for fd, events in self._poll():
+                if handler := self._handlers.get(fd):
+                    handler(events)
+            if (now := time.monotonic()) - tick >= _TICK_S:
+                tick = now
+                self._on_tick()
+
+    # --- requests
+
+    def _serve(self, session: Session) -> None:
+        if not self._paused:
+            self._watch(session.fd, lambda _events: self._on_requests(session), _CLONE_EVENTS)
+
+    def _on_requests(self, session: Session) -> None:
+        pool, fd, landing = self._pool, session.fd, [self._pool.landing]
+        for _ in range(_BATCH):
+            if pool.full:
+                self._pause()
+                return
+            pool.expect(session.slot)
+            try:
+                os.readv(fd, landing)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EINTR, errno.ENOENT):
+                    continue  # the request was interrupted before we got it
+                self._connection_gone(session)
+                return
+            self._dispatch(Request.parse(session, pool.landing))
+
+    def _dispatch(self, request: Request) -> None:
+        try:
+            self._route(request)
+        except StokerError as error:
+            log.error("request failed", op=request.op, inode=request.inode, reason=error.reason, error=error.message)
+            self._answers.error(request, errno.EIO)
+
+    def _route(self, request: Request) -> None:
+        op = request.op
+        if op == Op.READ:
+            self._reads.read(request)
+        elif op == Op.INTERRUPT:
+            unique = INTERRUPT_IN.unpack_from(request.body)[0]
+            self._answers.nothing(request)
+            if not self._reads.interrupt(unique):
+                self._interrupts.broadcast(unique)
+        elif op == Op.OPEN and request.session.spec.mount.answered_open:
+            self._reads.open(request)
+        elif op == Op.RELEASE:
+            self._reads.release(request)
+        else:
+            self._metadata.handle(request)
+
+    def _cached_percent(self, session: Session, inode: int) -> int:
+        file = session.object(inode)
+        if not file.size:
+            return 100
+        return self._reader.present_bytes(file.oid, file.size) * 100 // file.size if file.cacheable else 0
+
+    def _pause(self) -> None:
+        """The pending table is full: take nothing more before something is answered."""
+        self._paused = True
+        for session in self._sessions.values():
+            self._unwatch(session.fd)
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            for session in self._sessions.values():
+                self._serve(session)
+
+    def _connection_gone(self, session: Session) -> None:
+        """Unmounted, or aborted: the keeper's `drop` usually came first."""
+        self._unwatch(session.fd)
+        self._reads.drop_session(session)
+        self._control.send({"op": "session-gone", "id": session.spec.id})
+
+    def _on_disk(self, event: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(event)
+        self._reads.finish_disk_reads()
+
+    # --- messages
+
+    def _on_keeper(self, message: Message, fds: dict[str, int]) -> None:
+        if message["op"] == "keep" and message["key"].startswith("session."):
+            self.add_session(message["key"], message["data"], fds)
+            session = self._sessions.get(int(message["data"]["slot"]))
+            if session is not None and session.fd not in self._handlers:
+                self._serve(session)
+            return
+        for fd in fds.values():
+            os.close(fd)
+        if message["op"] == "drop":
+            self._end_session(message["key"])
+
+    def _end_session(self, key: str) -> None:
+        session = self._sessions.pop(self._keys.pop(key, -1), None)
+        if session is not None:
+            self._unwatch(session.fd)
+            self._reads.drop_session(session)
+            session.close()
+
+    def _on_control(self, message: Message) -> None:
+        if message["op"] == "evicted":
+            for oid, incarnation in message["objects"]:
+                self._reader.forget(bytes.fromhex(oid), incarnation)
+            self._control.send({"op": "evicted-ack", "seq": message["seq"]})
+
+    def _on_tick(self) -> None:
+        self._reads.expire()
+        touched = self._reads.touched
+        if touched and self._control.connected:
+            self._control.send({"op": "touch", "oids": [oid.hex() for oid in touched]})
+            self._reads.touched = set()
+        if self._keeper.lost and self._control.lost:
+            log.error("supervisor and daemon are both gone; the mounts end")
+            self._running = False
+
+    # --- the loop
+
+    def _poll(self) -> list[tuple[int, int]]:
+        with contextlib.suppress(InterruptedError):
+            return self._epoll.poll(_TICK_S)
+        return []
+
+    def _watch_fetchers(self) -> None:
+        """Follow each fetcher's socket over reconnects, and ask for writability only while something waits."""
+        for index, client in enumerate(self._fetchers):
+            fd = client.fileno()
+            if fd != self._fetch_fds[index]:
+                self._handlers.pop(self._fetch_fds[index], None)  # closing it took it out of the epoll set
+                self._fetch_fds[index], self._fetch_masks[index] = fd, select.EPOLLIN
+                if fd >= 0:
+                    self._watch(fd, lambda events, i=index: self._on_fetcher(i, events))
+            mask = select.EPOLLIN | (select.EPOLLOUT if client.pending_output else 0)
+            if fd >= 0 and mask != self._fetch_masks[index]:
+                self._fetch_masks[index] = mask
+                self._epoll.modify(fd, mask)
+
+    def _on_fetcher(self, index: int, events: int) -> None:
+        client = self._fetchers[index]
+        if events & select.EPOLLOUT:
+            client.on_writable()
+        if events & ~select.EPOLLOUT:
+            for reply in client.on_readable():
+                self._reads.on_reply(index, reply)
+
+    def _watch_link(self, link: KeeperLink | ControlLink | InterruptLink) -> None:
+        link.attach(self._watch, self._unwatch)
+
+    def _watch(self, fd: int, handler: Callable[[int], None], events: int = select.EPOLLIN) -> None:
+        if fd not in self._handlers:
+            self._epoll.register(fd, events)
+        self._handlers[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
+
+    def _stop(self) -> None:
+        self._running = False
+
+

@@ -1,0 +1,187 @@
+"""The daemon: composes cache, sessions, jobs and the admin API in one event loop, and outlives nothing by itself.
+
+Everything that must survive it is in the store (`node/store.py`) or on disk. A new daemon finds both and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from stoker import __version__
+from stoker.api.errors import StokerError
+from stoker.fetch.client import AsyncFetchClient
+from stoker.fetch.counters import Counters, create_counters
+from stoker.fuse.slots import create_pool
+from stoker.ipc.channel import Channel
+from stoker.node.api import application
+from stoker.node.cacheservice import CacheService, create_cache_entry
+from stoker.node.generations import Generations
+from stoker.node.jobs import Jobs
+from stoker.node.keeper import Keeper
+from stoker.node.mounttable import MountTable
+from stoker.node.sessions import Session, Sessions
+from stoker.node.status import Reads, mount_status
+from stoker.node.store import Entry, Share
+
+log = structlog.get_logger("stoker.node")
+
+_IDLE_CHECK_S = 0.5
+
+
+class Daemon:
+    """One life of the daemon process."""
+
+    def __init__(self, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
+        self.started = datetime.now(UTC).isoformat()
+        self._began = time.monotonic()
+        self._config = config
+        self._keeper = Keeper(config, channel, entries)
+        self._cold = "cache" not in entries
+        self._table = MountTable(config["state_dir"])
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.generations = Generations(config["state_dir"])
+
+    async def run(self) -> None:
+        """Until the node is told to end."""
+        self._task(self._keeper.run())
+        await asyncio.sleep(0)
+        if self._cold:
+            await asyncio.to_thread(self._table.clean_up)
+        self.cache = await CacheService.open(self._config, self._keeper)
+        self.sessions = Sessions(self._config, self._keeper, self.generations, self.cache, self._table)
+        self.sessions.recover()
+        await self._create_shared_memory()
+        self._counters = self._open_counters()
+        fetchers = int(self._config["fetchers"])
+        paths = [os.path.join(self._config["run_dir"], f"fetch-{j}.sock") for j in range(fetchers)]
+        self._clients = [AsyncFetchClient(path) for path in paths]
+        self.jobs = Jobs(self._load, lambda slot: self.reads(slot).from_source, self.sessions.job_ended)
+        self._task(self.cache.run(self.sessions))
+        self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"])})
+        await self._serve()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def reads(self, slot: int) -> Reads:
+        """What was read through one session, over all processes."""
+        return Reads.sum([counters.read(slot) for counters in self._counters])
+
+    async def status(self) -> dict[str, Any]:
+        """The document of `GET /v1/status`."""
+        mounts = [await self.describe(session) for session in self.sessions.all() if session.mountpoint]
+        node = {
+            "pid": os.getpid(),
+            "version": __version__,
+            "uptimeSeconds": round(time.monotonic() - self._began),
+            "cache": {"tiers": self.cache.tiers()},
+        }
+        return {"node": node, "mounts": mounts, "jobs": [job.to_json() for job in self.jobs.all()]}
+
+    async def describe(self, session: Session) -> dict[str, Any]:
+        """One mount as `GET /v1/status` shows it."""
+        cached = await self.cache.counts(session)
+        return mount_status(session, self.reads(session.spec.slot), cached)
+
+    async def _load(self, slot: int, inode: int) -> None:
+        session = self.sessions.by_slot(slot)
+        if session is not None:
+            await self._clients[self.cache.fetcher_of(session, inode)].load(slot, inode)
+
+    async def _serve(self) -> None:
+        runner = web.AppRunner(application(self), access_log=None)
+        await runner.setup()
+        path = os.path.join(self._config["run_dir"], "admin.sock")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        old = os.umask(0o177)
+        try:
+            await web.UnixSite(runner, path).start()
+        finally:
+            os.umask(old)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        log.info("node ready", admin=path, cold=self._cold)
+        if float(self._config["idle_exit_seconds"]):
+            self._task(self._exit_when_idle(float(self._config["idle_exit_seconds"])))
+        await self._stop.wait()
+        await self._end(runner, path)
+
+    async def _end(self, runner: web.AppRunner, path: str) -> None:
+        for job in self.jobs.all():
+            await self.jobs.cancel(job)
+        await self.sessions.unmount_all()
+        await runner.cleanup()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._keeper.exit()
+        await self.cache.close()
+        log.info("node ended")
+
+    async def _exit_when_idle(self, seconds: float) -> None:
+        """A node that a command started ends some time after its last mount and job."""
+        idle_since = time.monotonic()
+        while time.monotonic() - idle_since < seconds:
+            await asyncio.sleep(_IDLE_CHECK_S)
+            if self.sessions.busy() or self.jobs.running():
+                idle_since = time.monotonic()
+        self.stop()
+
+    async def _create_shared_memory(self) -> None:
+        for index in range(int(self._config["fuse_workers"])):
+            if f"pool.{index}" not in self._keeper.entries:
+                share = (Share("worker", ("pool",), index),)
+                await self._keeper.keep(Entry(f"pool.{index}", {"pool": create_pool()}, {}, share))
+            await self._create_counters("worker", index)
+        for index in range(int(self._config["fetchers"])):
+            await self._create_counters("fetcher", index)
+
+    async def _create_counters(self, role: str, index: int) -> None:
+        key = f"counters.{role}.{index}"
+        if key not in self._keeper.entries:
+            share = (Share(role, ("counters",), index),)
+            await self._keeper.keep(Entry(key, {"counters": create_counters()}, {}, share))
+
+    def _open_counters(self) -> list[Counters]:
+        entries = self._keeper.entries
+        return [Counters(e.fds["counters"]) for key, e in entries.items() if key.startswith("counters.")]
+
+    def _task(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that fails ends this daemon; the supervisor starts another, which begins from what is kept."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("daemon failed", error=repr(error), exc_info=error)
+            os._exit(70)
+
+
+def run_daemon(config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
+    """The daemon process."""
+
+    async def main() -> None:
+        daemon = Daemon(config, channel, entries)
+        try:
+            await daemon.run()
+        except StokerError as error:
+            log.error("node cannot start", reason=error.reason, message=error.message, place=error.place)
+            daemon._keeper.exit(1, error.to_json())
+            await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+
+

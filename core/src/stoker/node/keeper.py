@@ -1,0 +1,92 @@
+"""The daemon's side of the supervisor: what is kept there, and a new supervisor when the old one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import structlog
+
+from stoker.ipc.channel import AsyncChannel, Channel, ChannelClosedError
+from stoker.node.store import Entry
+
+log = structlog.get_logger("stoker.node")
+
+
+class Keeper:
+    """Holds every entry as the supervisor does: whichever of the two dies is given everything again by the other."""
+
+    def __init__(self, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
+        self._config = config
+        self._first = channel
+        self.entries = entries
+        self._wanted: dict[str, int] = {}
+        self._channel: AsyncChannel | None = None
+        self._kept: dict[str, asyncio.Event] = {}
+        self._supervisor: subprocess.Popen[bytes] | None = None
+
+    async def run(self) -> None:
+        """Listen to the supervisor for ever; start another one when it is gone."""
+        self._channel = AsyncChannel(self._first)
+        self._say_wanted()
+        while True:
+            try:
+                message, fds = await self._channel.recv()
+            except ChannelClosedError:
+                await self._replace()
+                continue
+            for fd in fds:
+                os.close(fd)
+            if message["op"] == "kept" and (event := self._kept.pop(message["key"], None)) is not None:
+                event.set()
+
+    async def keep(self, entry: Entry) -> None:
+        """Keep `entry` in both processes; returns when the supervisor has it."""
+        self.entries[entry.key] = entry
+        event = self._kept[entry.key] = asyncio.Event()
+        if self._channel is not None:
+            entry.send_all(self._channel)
+        await event.wait()
+
+    def drop(self, key: str) -> None:
+        """Close an entry's descriptors here, there and in the workers."""
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self._send({"op": "drop", "key": key})
+            entry.close()
+
+    def want(self, roles: dict[str, int]) -> None:
+        """How many processes of each role run beside the daemon."""
+        self._wanted = roles
+        self._say_wanted()
+
+    def exit(self, code: int = 0, error: dict[str, str] | None = None) -> None:
+        """End the node: the supervisor stops the others, and itself after the daemon."""
+        self._send({"op": "exit", "code": code, "error": error or {}})
+
+    def _say_wanted(self) -> None:
+        if self._wanted:
+            self._send({"op": "want", "roles": self._wanted})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    async def _replace(self) -> None:
+        """The supervisor died: the new one is handed every descriptor before anything else."""
+        if self._supervisor is not None:
+            await asyncio.to_thread(self._supervisor.wait)
+        log.warning("supervisor ended; starting another")
+        ours, theirs = Channel.pair()
+        fd = theirs.detach()
+        arguments = [sys.executable, "-m", "stoker.node.supervisor", json.dumps(self._config), str(fd)]
+        self._supervisor = subprocess.Popen(arguments, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True)
+        os.close(fd)
+        self._channel = AsyncChannel(ours)
+        for entry in self.entries.values():
+            entry.send_all(self._channel)
+        self._say_wanted()

@@ -1,0 +1,89 @@
+"""What a process forked from the template becomes: daemon, worker or fetcher."""
+
+from __future__ import annotations
+
+import importlib
+import select
+import socket
+from typing import Any
+
+from stoker.ipc.channel import Channel
+from stoker.node.alive import hold_role
+from stoker.node.logs import configure_logging
+from stoker.node.store import Entry
+
+# Imported before any fork, so that a child is ready in milliseconds.
+_WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher")
+
+
+def warm_up() -> None:
+    """Import everything that a child needs. Importing opens nothing and starts no thread (a test asserts it)."""
+    for module in _WARM:
+        importlib.import_module(module)
+
+
+def run_role(role: str, index: int, config: dict[str, Any], fd: int) -> None:
+    """Be the process of this role and index until it ends."""
+    hold_role(config["run_dir"], role, index)
+    configure_logging(config["log_level"], f"{role}-{index}")
+    channel = Channel(socket.socket(fileno=fd))
+    entries = _receive(channel)
+    if role == "daemon":
+        from stoker.node.daemon import run_daemon
+
+        run_daemon(config, channel, entries)
+    elif role == "worker":
+        _run_worker(index, config, channel, entries)
+    else:
+        _run_fetcher(index, config, entries)
+
+
+def _receive(channel: Channel) -> dict[str, Entry]:
+    """Everything the supervisor keeps for this process, up to its `ready`."""
+    entries: dict[str, Entry] = {}
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    while True:
+        poll.poll()
+        while (item := channel.recv()) is not None:
+            message, fds = item
+            if message["op"] == "ready":
+                return entries
+            if message["op"] == "keep":
+                entry = Entry.received(message, fds)
+                entries[entry.key] = entry
+            elif message["op"] == "drop" and (dropped := entries.pop(message["key"], None)) is not None:
+                dropped.close()
+
+
+def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
+    from stoker.cache.layout import current_boot
+    from stoker.fuse.worker import Worker, WorkerParts
+
+    cache = entries["cache"]
+    parts = WorkerParts(
+        index=index,
+        run_dir=config["run_dir"],
+        workers=int(config["fuse_workers"]),
+        tiers=tuple(cache.data["tiers"]),
+        boot=current_boot(),
+        pool=entries[f"pool.{index}"].fds["pool"],
+        presence=[cache.fds[f"presence.{j}"] for j in range(int(config["fetchers"]))],
+        counters=entries[f"counters.worker.{index}"].fds["counters"],
+    )
+    worker = Worker(parts, channel)
+    for entry in entries.values():
+        if entry.key.startswith("session."):
+            worker.add_session(entry.key, entry.data, entry.fds)
+    worker.replay()
+    worker.run()
+
+
+def _run_fetcher(index: int, config: dict[str, Any], entries: dict[str, Entry]) -> None:
+    from stoker.fetch.fetcher import run
+
+    fds = {
+        "presence": entries["cache"].fds[f"presence.{index}"],
+        "counters": entries[f"counters.fetcher.{index}"].fds["counters"],
+    }
+    run(index, config, fds)

@@ -1,0 +1,254 @@
+"""The sessions of this node: made by a mount or a job, kept with the supervisor, told to workers and fetchers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import structlog
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+from stoker.fetch.session import SessionSpec
+from stoker.fuse import kernel
+from stoker.fuse.opens import create_table
+from stoker.manifest.manifest import Manifest
+from stoker.node.generations import Generation, Generations
+from stoker.node.keeper import Keeper
+from stoker.node.mountpoint import check_mountpoint
+from stoker.node.mounttable import MountTable
+from stoker.node.resolve import Owner, Resolved, wants_passthrough
+from stoker.node.store import Entry, Share
+
+log = structlog.get_logger("stoker.node")
+
+MAX_SESSIONS = 1024
+_READY_TIMEOUT_S = 15.0
+
+
+class Listeners(Protocol):
+    """Who must know of sessions beside the workers."""
+
+    def session_added(self, spec: SessionSpec) -> None: ...
+
+    def session_ended(self, spec: SessionSpec) -> None: ...
+
+
+@dataclass(slots=True)
+class Session:
+    """A live session. `mountpoint` is empty for one that only a job uses."""
+
+    spec: SessionSpec
+    manifest: Manifest
+    mountpoint: str
+    document: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"session.{self.spec.id}"
+
+
+class Sessions:
+    """Makes and ends sessions; one change of a mountpoint at a time, different ones beside each other."""
+
+    def __init__(
+        self, config: dict[str, Any], keeper: Keeper, generations: Generations, listeners: Listeners, table: MountTable
+    ) -> None:
+        self._workers = int(config["fuse_workers"])
+        self._keeper = keeper
+        self._generations = generations
+        self._listeners = listeners
+        self._table = table
+        self._sessions: dict[int, Session] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._starting = 0
+
+    def recover(self) -> None:
+        """After a crash of the daemon: the sessions that the supervisor kept."""
+        for entry in self._keeper.entries.values():
+            if entry.key.startswith("session."):
+                spec = SessionSpec.from_json(entry.data["spec"])
+                manifest = Manifest.open(spec.manifest_path)
+                session = Session(spec, manifest, entry.data["mountpoint"], entry.data["document"])
+                self._sessions[spec.slot] = session
+
+    def all(self) -> list[Session]:
+        return sorted(self._sessions.values(), key=lambda session: session.mountpoint)
+
+    def mounted(self) -> int:
+        return sum(bool(session.mountpoint) for session in self._sessions.values())
+
+    def busy(self) -> bool:
+        """Whether something is mounted or about to be."""
+        return bool(self._sessions) or self._starting > 0
+
+    def by_slot(self, slot: int) -> Session | None:
+        return self._sessions.get(slot)
+
+    async def mount(self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]) -> Session:
+        """List, mount, and return when the mount answers. The same mount again is fine. Raises StokerError."""
+        with self._start():
+            return await self._mount_and_wait(resolved, mountpoint, progress)
+
+    async def _mount_and_wait(
+        self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]
+    ) -> Session:
+        async with self._alone(mountpoint):
+            existing = self._at(mountpoint)
+            if existing is not None and existing.document == resolved.data_set.to_document():
+                return existing
+            await asyncio.to_thread(check_mountpoint, mountpoint, resolved.sources)
+            generation = await self._generations.list_sources(resolved, progress)
+            session = await self._mount(resolved, mountpoint, generation)
+        try:
+            await self._wait_until_ready(session)
+        except BaseException:
+            await asyncio.shield(self.unmount(mountpoint, force=True))
+            raise
+        log.info("mounted", data_set=resolved.name, mountpoint=mountpoint, generation=generation.digest)
+        return session
+
+    async def view(self, resolved: Resolved, progress: Callable[[int], None]) -> Session:
+        """A session for a job: that of a mount of the same document, else one without a mount. Raises StokerError."""
+        document = resolved.data_set.to_document()
+        for session in self._sessions.values():
+            if session.document == document and session.mountpoint:
+                return session
+        with self._start():
+            generation = await self._generations.list_sources(resolved, progress)
+        spec, manifest = self._specify(resolved, generation, passthrough=False)
+        session = Session(spec, manifest, "", document)
+        await self._keep(session, {}, ())
+        return session
+
+    async def unmount(self, mountpoint: str, *, force: bool) -> None:
+        """Take a mount away. Raises StokerError: NotMounted, MountBusy."""
+        async with self._alone(mountpoint):
+            session = self._at(mountpoint)
+            if session is None:
+                step = "see what is mounted: stoker status"
+                raise StokerError(Reason.NotMounted, "Stoker mounted nothing there", place=mountpoint, next_step=step)
+            await asyncio.to_thread(kernel.unmount, mountpoint, lazy=force)
+            self.end(session)
+        log.info("unmounted", data_set=session.spec.data_set, mountpoint=mountpoint)
+
+    def job_ended(self, slot: int) -> None:
+        """A session that only a job used ends with it."""
+        session = self._sessions.get(slot)
+        if session is not None and not session.mountpoint:
+            self.end(session)
+
+    def connection_gone(self, session_id: str) -> None:
+        """A worker found the connection unmounted from outside (`umount`), or aborted."""
+        for session in self.all():
+            if session.spec.id == session_id:
+                log.info("unmounted from outside", mountpoint=session.mountpoint)
+                self.end(session)
+
+    def end(self, session: Session) -> None:
+        """Forget a session whose connection is gone or that only a job used."""
+        if self._sessions.pop(session.spec.slot, None) is None:
+            return
+        self._keeper.drop(session.key)
+        self._listeners.session_ended(session.spec)
+        if session.mountpoint:
+            self._table.remove(session.mountpoint)
+        used = [other.spec.manifest_path for other in self._sessions.values()]
+        session.manifest.close()
+        self._generations.tidy(session.spec.data_set, used)
+
+    async def unmount_all(self) -> None:
+        """At the end of the node. A mount that is in use is detached: its readers keep it until they close it."""
+        for session in self.all():
+            if session.mountpoint:
+                with contextlib.suppress(StokerError):
+                    await self.unmount(session.mountpoint, force=True)
+
+    async def _mount(self, resolved: Resolved, mountpoint: str, generation: Generation) -> Session:
+        offered = wants_passthrough(resolved.data_set.spec.mount)
+        name = f"stoker:{resolved.name}"
+        mounted = await asyncio.to_thread(kernel.mount, mountpoint, name, want_passthrough=offered)
+        try:
+            spec, manifest = self._specify(resolved, generation, passthrough=mounted.passthrough)
+            session = Session(spec, manifest, mountpoint, resolved.data_set.to_document())
+            clones = {f"clone.{index}": kernel.clone(mounted.fd) for index in range(self._workers)}
+            fds = {"main": mounted.fd, "opens": create_table(), **clones}
+            self._table.add(mountpoint, resolved.name)
+            await self._keep(session, fds, (Share("worker", ("opens", "clone.%d")),))
+        except BaseException:
+            with contextlib.suppress(StokerError):
+                await asyncio.to_thread(kernel.unmount, mountpoint, lazy=True)
+            raise
+        return session
+
+    def _specify(
+        self, resolved: Resolved, generation: Generation, *, passthrough: bool
+    ) -> tuple[SessionSpec, Manifest]:
+        manifest = Manifest.open(generation.path)
+        owner = Owner(os.getuid(), os.getgid())
+        contacted = generation.contacted or tuple(source.uri for source in resolved.sources)
+        sources = tuple(replace(s, uri=uri) for s, uri in zip(resolved.sources, contacted, strict=True))
+        spec = SessionSpec(
+            id=secrets.token_hex(8),
+            slot=self._free_slot(),
+            data_set=resolved.name,
+            manifest_path=generation.path,
+            sources=sources,
+            mount=resolved.mount_spec(owner, manifest.mean_size, passthrough=passthrough),
+        )
+        return spec, manifest
+
+    async def _keep(self, session: Session, fds: dict[str, int], shares: tuple[Share, ...]) -> None:
+        spec = session.spec
+        self._sessions[spec.slot] = session
+        data = {
+            "slot": spec.slot,
+            "spec": spec.to_json(),
+            "mountpoint": session.mountpoint,
+            "document": session.document,
+        }
+        self._listeners.session_added(spec)
+        await self._keeper.keep(Entry(session.key, fds, data, shares))
+
+    async def _wait_until_ready(self, session: Session) -> None:
+        """The mount answers a stat and the first entry of its root: only then is it ready."""
+
+        def probe() -> None:
+            os.stat(session.mountpoint)
+            with os.scandir(session.mountpoint) as entries:
+                next(entries, None)
+
+        try:
+            await asyncio.wait_for(asyncio.to_thread(probe), _READY_TIMEOUT_S)
+        except (TimeoutError, OSError) as error:
+            text = f"the mount does not answer ({error or 'timeout'})"
+            step = "see the node's log."
+            raise StokerError(Reason.Timeout, text, place=session.mountpoint, next_step=step) from error
+
+    @contextlib.contextmanager
+    def _start(self) -> Iterator[None]:
+        self._starting += 1
+        try:
+            yield
+        finally:
+            self._starting -= 1
+
+    def _free_slot(self) -> int:
+        for slot in range(MAX_SESSIONS):
+            if slot not in self._sessions:
+                return slot
+        step = "unmount some."
+        raise StokerError(Reason.InvalidValue, f"{MAX_SESSIONS} sessions are the most of one node", next_step=step)
+
+    def _at(self, mountpoint: str) -> Session | None:
+        return next((s for s in self._sessions.values() if s.mountpoint == mountpoint), None)
+
+    def _alone(self, mountpoint: str) -> asyncio.Lock:
+        return self._locks.setdefault(mountpoint, asyncio.Lock())
+
+

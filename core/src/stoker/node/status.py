@@ -1,0 +1,69 @@
+"""How a mount is described to people and programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.node.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What was read through a session. Reads that the kernel answers from its page cache are not seen here."""
+
+    read: int = 0
+    hit: int = 0
+    from_source: int = 0
+    errors: int = 0
+
+    @classmethod
+    def sum(cls, counters: Iterable[Mapping[str, int]]) -> Reads:
+        """Over all workers and fetchers."""
+        read = hit = source = errors = 0
+        for values in counters:
+            read += values["read_bytes"]
+            hit += values["hit_bytes"]
+            source += values["source_bytes"]
+            errors += values["errors"]
+        return cls(read, hit, source, errors)
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Bytes answered from cache of all bytes asked; None before the first read."""
+        return self.hit / self.read if self.read else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """How much of a generation is in cache."""
+
+    files: int
+    bytes: int
+
+
+def mount_status(session: Session, reads: Reads, cached: Cached) -> dict[str, Any]:
+    """One element of `mounts` in `GET /v1/status`."""
+    manifest, spec = session.manifest, session.spec
+    ratio = reads.hit_ratio
+    return {
+        "id": spec.id,
+        "dataSet": spec.data_set,
+        "mountpoint": session.mountpoint,
+        "state": "ready",
+        "generation": manifest.digest,
+        "files": manifest.files,
+        "directories": manifest.directories,
+        "bytes": manifest.bytes,
+        "cachedBytes": cached.bytes,
+        "cachedFiles": cached.files,
+        "cachedPercent": round(cached.bytes * 100 / manifest.bytes, 1) if manifest.bytes else 100.0,
+        "hitRatio": None if ratio is None else round(ratio, 4),
+        "bytesFromCache": reads.hit,
+        "bytesFromSource": reads.from_source,
+        "readErrors": reads.errors,
+        "hidden": dict(manifest.hidden),
+        "mode": "answered-open" if spec.mount.answered_open else "no-open",
+        "passthrough": spec.mount.passthrough,
+    }

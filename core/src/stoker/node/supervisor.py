@@ -1,0 +1,363 @@
+"""The first process: keeps descriptors for the others and keeps the others running. Knows nothing of caches or mounts.
+
+It holds a duplicate of every descriptor (so the kernel never sees the last holder of a clone die), forks roles from the
+warm template, and starts each again when it dies. The daemon holds the same and starts a new supervisor when this one
+dies; that one is handed everything again (`adopt`). docs/design/processes.md has the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.fuse.hold import Holder
+from stoker.ipc.channel import Channel, ChannelClosedError, listen
+from stoker.node.alive import living
+from stoker.node.store import Entry
+
+Key = tuple[str, int]
+DAEMON: Key = ("daemon", 0)
+
+_STABLE_S = 2.0  # a process that lived this long is started again at once
+_BACKOFF_S = (0.0, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0)
+_HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
+_STOP_GRACE_S = 5.0
+
+ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of sysexits.h)
+
+
+@dataclass(slots=True)
+class Child:
+    """One role and index: alive while `pidfd` is not -1; `channel` is None for an adopted one until it says hello."""
+
+    pidfd: int = -1
+    channel: Channel | None = None
+    started: float = 0.0
+    failures: int = 0
+    died: float = 0.0
+    asked: bool = False
+    holder: Holder | None = None
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """One loop over the template, the children's pidfds and channels, and the socket where orphans say hello."""
+
+    config: dict[str, Any]
+    store: dict[str, Entry] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=lambda: {"daemon": 1})
+    children: dict[Key, Child] = field(default_factory=dict)
+    stopping: bool = False
+    exit_code: int = 0
+    _epoll: select.epoll = field(default_factory=select.epoll)
+    _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
+    _template: Channel | None = None
+    _guests: list[Channel] = field(default_factory=list)
+
+    def run(self) -> int:
+        """Serve until the daemon says exit; the exit code of the node."""
+        self._listen()
+        while not (self.stopping and not any(child.pidfd >= 0 for child in self.children.values())):
+            self._keep_running()
+            for fd, _events in self._epoll.poll(self._timeout()):
+                if handler := self._handlers.get(fd):
+                    handler()
+        return self.exit_code
+
+    def adopt(self, channel: Channel) -> None:
+        """Take over from a dead supervisor: `channel` leads to the daemon, which sends every entry it holds."""
+        self._attach(DAEMON, living(self.config["run_dir"], *DAEMON) or -1, channel)
+
+    # --- the children
+
+    def _keep_running(self) -> None:
+        for key in [(role, index) for role, count in self.wanted.items() for index in range(count)]:
+            child = self.children.setdefault(key, Child())
+            if child.pidfd >= 0:
+                continue
+            if not self.stopping and not child.asked and time.monotonic() >= child.died + self._delay(child):
+                self._start(key, child)
+            elif child.holder is None and child.died and time.monotonic() > child.died + _HOLD_AFTER_S:
+                self._hold(key, child)
+
+    @staticmethod
+    def _delay(child: Child) -> float:
+        return _BACKOFF_S[min(child.failures, len(_BACKOFF_S) - 1)]
+
+    def _start(self, key: Key, child: Child) -> None:
+        pidfd = living(self.config["run_dir"], *key)
+        if pidfd is not None:  # it outlived the supervisor that started it
+            self._attach(key, pidfd, None)
+            return
+        ours, theirs = Channel.pair()
+        template = self._warm_template()
+        message = {"op": "fork", "role": key[0], "index": key[1], "config": self.config}
+        fd = theirs.detach()
+        try:
+            template.send(message, [fd])
+        except ChannelClosedError:
+            self._template_gone()
+            ours.close()
+            return
+        finally:
+            os.close(fd)
+        if child.holder is not None:
+            child.holder.close()
+            child.holder = None
+        child.asked, child.started, child.channel = True, time.monotonic(), ours
+        self._greet(key, ours)
+
+    def _greet(self, key: Key, channel: Channel) -> None:
+        """Send a child everything that is for it, then `ready`."""
+        for entry in self.store.values():
+            if (names := entry.names_for(*key)) is not None:
+                self._send(channel, lambda entry=entry, names=names: entry.send(channel, names))
+        self._send(channel, lambda: channel.send({"op": "ready", "wanted": self.wanted}))
+        self._watch(channel.fileno(), lambda: self._on_child_message(key, channel))
+
+    @staticmethod
+    def _send(channel: Channel, send: Callable[[], None]) -> None:
+        """Entries are small and the peer starts reading at once; a peer that is gone shows by its pidfd."""
+        with contextlib.suppress(ChannelClosedError):
+            send()
+            while channel.pending and select.select([], [channel.fileno()], [], 1.0)[1]:
+                channel.flush()
+
+    def _attach(self, key: Key, pidfd: int, channel: Channel | None) -> None:
+        child = self.children.setdefault(key, Child())
+        child.pidfd, child.asked = pidfd, False
+        child.started = child.started or time.monotonic()
+        if child.holder is not None:
+            child.holder.close()
+            child.holder = None
+        self._watch(pidfd, lambda: self._on_death(key))
+        if channel is not None:
+            child.channel = channel
+            self._watch(channel.fileno(), lambda: self._on_child_message(key, channel))
+
+    def _on_death(self, key: Key) -> None:
+        child = self.children[key]
+        self._unwatch(child.pidfd)
+        os.close(child.pidfd)
+        child.pidfd, child.died = -1, time.monotonic()
+        child.failures = 0 if child.died - child.started > _STABLE_S else child.failures + 1
+        if child.channel is not None:
+            self._drain(key, child.channel)
+            self._unwatch(child.channel.fileno())
+            child.channel.close()
+            child.channel = None
+        print(json.dumps({"event": "process ended", "role": key[0], "index": key[1]}), file=sys.stderr, flush=True)
+
+    def _hold(self, key: Key, child: Child) -> None:
+        """No worker serves these clones for a while: keep the requests for it, answer only interrupts."""
+        role, index = key
+        pool = self.store.get(f"pool.{index}")
+        if role != "worker" or pool is None:
+            return
+        holder = child.holder = Holder(pool.fds["pool"])
+        for entry in self.store.values():
+            if (fd := entry.fds.get(f"clone.{index}")) is not None:
+                holder.add(entry.data["slot"], fd)
+        self._watch(holder.fileno(), holder.on_readable)
+
+    # --- messages
+
+    def _on_child_message(self, key: Key, channel: Channel) -> None:
+        try:
+            self._drain(key, channel)
+        except ChannelClosedError:
+            self._unwatch(channel.fileno())
+
+    def _drain(self, key: Key, channel: Channel) -> None:
+        with contextlib.suppress(ChannelClosedError):
+            while (item := channel.recv()) is not None:
+                self._on_message(key, channel, *item)
+            return
+        self._unwatch(channel.fileno())
+
+    def _on_message(self, key: Key, channel: Channel, message: dict[str, Any], fds: list[int]) -> None:
+        match message["op"]:
+            case "keep":
+                self._keep(Entry.received(message, fds))
+                self._send(channel, lambda: channel.send({"op": "kept", "key": message["key"]}))
+            case "drop":
+                self._drop(message["key"])
+            case "want":
+                self.wanted = {"daemon": 1, **message["roles"]}
+            case "exit":
+                self._report(message["error"])
+                self._stop(int(message["code"]))
+            case "hello":
+                self._on_hello(channel, (message["role"], int(message["index"])))
+
+    def _keep(self, entry: Entry) -> None:
+        if (old := self.store.get(entry.key)) is not None:
+            old.close()
+        self.store[entry.key] = entry
+        for key, child in self.children.items():
+            if key != DAEMON and child.channel is not None and (names := entry.names_for(*key)) is not None:
+                channel = child.channel
+                self._send(channel, lambda channel=channel, names=names: entry.send(channel, names))
+            if child.holder is not None and (fd := entry.fds.get(f"clone.{key[1]}")) is not None:
+                child.holder.add(entry.data["slot"], fd)
+
+    def _drop(self, key: str) -> None:
+        entry = self.store.pop(key, None)
+        if entry is None:
+            return
+        for child_key, child in self.children.items():
+            if child.holder is not None:
+                child.holder.remove(entry.data.get("slot", -1))
+            if child_key != DAEMON and child.channel is not None and entry.names_for(*child_key) is not None:
+                channel = child.channel
+                self._send(channel, lambda channel=channel: channel.send({"op": "drop", "key": key}))
+        entry.close()
+
+    def _on_hello(self, channel: Channel, key: Key) -> None:
+        """A child of a dead supervisor found this one: it becomes ours, and hears of every entry again."""
+        if channel in self._guests:
+            self._guests.remove(channel)
+        child = self.children.setdefault(key, Child())
+        if child.pidfd < 0 and (pidfd := living(self.config["run_dir"], *key)) is not None:
+            self._attach(key, pidfd, None)
+        child.channel = channel
+        self._unwatch(channel.fileno())
+        self._greet(key, channel)
+
+    def _stop(self, code: int) -> None:
+        self.stopping, self.exit_code = True, code
+        for key, child in self.children.items():
+            if key != DAEMON and child.pidfd >= 0:
+                signal.pidfd_send_signal(child.pidfd, signal.SIGTERM)
+        signal.alarm(int(_STOP_GRACE_S))
+
+    def _report(self, error: dict[str, str]) -> None:
+        """Leave the reason of a failed start where the command that started the node finds it."""
+        if error:
+            with open(start_error_file(self.config), "w", encoding="utf-8") as file:
+                json.dump(error, file)
+
+    def kill_all(self) -> None:
+        """The grace period is over."""
+        for child in self.children.values():
+            if child.pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM or Ctrl-C: the daemon unmounts, then says exit."""
+        daemon = self.children.get(DAEMON)
+        if daemon is not None and daemon.pidfd >= 0:
+            signal.pidfd_send_signal(daemon.pidfd, signal.SIGTERM)
+        else:
+            self._stop(1)
+
+    # --- the template and the socket for orphans
+
+    def _warm_template(self) -> Channel:
+        if self._template is None:
+            ours, theirs = Channel.pair()
+            fd = theirs.detach()
+            arguments = [sys.executable, "-m", "stoker.node.template", str(fd)]
+            process = subprocess.Popen(arguments, pass_fds=[fd], stdin=subprocess.DEVNULL)
+            os.close(fd)
+            self._template = ours
+            self._watch(ours.fileno(), lambda: self._on_template(ours))
+            self._watch(pidfd := os.pidfd_open(process.pid), lambda: self._reap(process, pidfd))
+        return self._template
+
+    def _reap(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
+        process.wait()
+        self._unwatch(pidfd)
+        os.close(pidfd)
+
+    def _on_template(self, channel: Channel) -> None:
+        try:
+            while (item := channel.recv()) is not None:
+                message, fds = item
+                key = (message["role"], message["index"])
+                self._attach(key, fds[0], None)
+        except ChannelClosedError:
+            self._template_gone()
+
+    def _template_gone(self) -> None:
+        """Forks that were asked for and not confirmed may have happened: `living` finds those by their locks."""
+        if self._template is None:
+            return
+        self._unwatch(self._template.fileno())
+        self._template.close()
+        self._template = None
+        for child in self.children.values():
+            if child.asked and child.pidfd < 0:
+                child.asked, child.died, child.failures = False, time.monotonic(), child.failures + 1
+
+    def _listen(self) -> None:
+        sock = listen(os.path.join(self.config["run_dir"], "keeper.sock"))
+        self._watch(sock.fileno(), lambda: self._accept(sock))
+
+    def _accept(self, sock: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            guest = Channel(sock.accept()[0])
+            self._guests.append(guest)
+            self._watch(guest.fileno(), lambda: self._on_child_message(("guest", 0), guest))
+
+    # --- the loop
+
+    def _timeout(self) -> float:
+        waiting = any(child.pidfd < 0 for child in self.children.values())
+        return 0.02 if waiting else 5.0
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        if fd not in self._handlers:
+            self._epoll.register(fd, select.EPOLLIN)
+        self._handlers[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
+
+
+def start_error_file(config: dict[str, Any]) -> str:
+    return os.path.join(config["run_dir"], "start-error.json")
+
+
+def take_state(config: dict[str, Any]) -> int:
+    """The lock of the state folder, shared by supervisor and daemon: a second node on the same state is refused."""
+    for folder in (config["state_dir"], config["run_dir"]):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    fd = os.open(os.path.join(config["state_dir"], "node.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"NodeAlreadyRunning: {config['state_dir']}: another node runs on this state.", file=sys.stderr)
+        sys.exit(ALREADY_RUNNING)
+    return fd
+
+
+def main(arguments: list[str]) -> int:
+    """`supervisor CONFIG_JSON [ADOPT_FD]`: run the node until it is told to exit."""
+    supervisor = Supervisor(json.loads(arguments[0]))
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
+    signal.signal(signal.SIGINT, lambda *_: supervisor.terminate())
+    signal.signal(signal.SIGALRM, lambda *_: supervisor.kill_all())
+    if len(arguments) > 1:
+        supervisor.adopt(Channel(socket.socket(fileno=int(arguments[1]))))
+    else:
+        supervisor.store["lock"] = Entry("lock", {"lock": take_state(supervisor.config)})
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
