@@ -9,6 +9,8 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Why something was refused or failed. The value is the word that users see."""
 
+    # The command line
+    InvalidUsage = "InvalidUsage"
     # The document a user wrote
     FileNotFound = "FileNotFound"
     InvalidYaml = "InvalidYaml"
@@ -56,6 +58,7 @@ class Reason(StrEnum):
     CacheFolderReadOnly = "CacheFolderReadOnly"
     CacheFolderLocked = "CacheFolderLocked"
     CacheFull = "CacheFull"
+    CacheDiskFailing = "CacheDiskFailing"
     CacheCorrupt = "CacheCorrupt"
     # The node daemon
     NodeAlreadyRunning = "NodeAlreadyRunning"

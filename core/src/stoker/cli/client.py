@@ -1,0 +1,129 @@
+"""The admin API from the command's side: HTTP over the node's unix socket, with the standard library alone.
+
+Answers stay plain data: what they mean is decided where they are shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+
+_CONNECT_TIMEOUT_S = 10.0
+# The node says something at least each second while it works; this long without a word, it hangs.
+_SILENCE_S = 120.0
+_POLL_S = 10.0
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP to a socket file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SILENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_CONNECT_TIMEOUT_S)
+        self.sock.connect(self._path)
+        self.sock.settimeout(_SILENCE_S)
+
+
+class AdminClient:
+    """One node's admin API (docs/design/admin-api.md). Every method raises StokerError, NodeNotRunning among others."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def status(self) -> dict[str, Any]:
+        return self._call("GET", "/v1/status")
+
+    def mount(self, order: dict[str, Any], listed: Callable[[int], None]) -> dict[str, Any]:
+        """Mount, and return what was mounted when it answers; `listed` hears the number of objects so far."""
+        result: dict[str, Any] = self._stream("/v1/mounts", order, listed)["mount"]
+        return result
+
+    def unmount(self, mountpoint: str, *, force: bool) -> dict[str, Any]:
+        return self._call("DELETE", "/v1/mounts", mountpoint=mountpoint, force=int(force))
+
+    def start_job(self, order: dict[str, Any], listed: Callable[[int], None]) -> dict[str, Any]:
+        job: dict[str, Any] = self._stream("/v1/jobs", order, listed)["job"]
+        return job
+
+    def job(self, job_id: str, version: int = -1) -> dict[str, Any]:
+        """The job, as soon as it is newer than `version`; after some seconds in any case."""
+        return self._call("GET", f"/v1/jobs/{job_id}", version=version, timeout=_POLL_S)
+
+    def cancel_job(self, job_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/v1/jobs/{job_id}")
+
+    def shutdown(self) -> None:
+        self._call("POST", "/v1/shutdown")
+
+    def _call(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
+        with self._response(method, path, body, query) as response:
+            answer: dict[str, Any] = _parsed(response.read())
+            return answer
+
+    def _stream(self, path: str, order: dict[str, Any], listed: Callable[[int], None]) -> dict[str, Any]:
+        """The last line of an answer in lines of JSON."""
+        with self._response("POST", path, order, {}) as response:
+            while line := response.readline():
+                message = _parsed(line)
+                if message["state"] == "failed":
+                    raise _problem(message["error"])
+                if message["state"] != "listing":
+                    return message
+                listed(int(message["objects"]))
+        raise StokerError(Reason.Internal, "the node ended its answer early", next_step="see the node's log.")
+
+    @contextlib.contextmanager
+    def _response(self, method: str, path: str, body: Any, query: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
+        connection = _UnixConnection(self._path)
+        target = f"{path}?{urlencode(query)}" if query else path
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, target, data, headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _problem(_parsed(response.read()))
+            yield response
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            raise _not_running(self._path) from error
+        except TimeoutError as error:
+            step = "see its log; stoker node --stop ends it."
+            raise StokerError(Reason.Timeout, "the node does not answer", place=self._path, next_step=step) from error
+        except (OSError, http.client.HTTPException) as error:
+            text = f"the connection to the node was lost ({error or type(error).__name__})"
+            step = "run the command again; the node starts again by itself."
+            raise StokerError(Reason.NodeNotRunning, text, place=self._path, next_step=step) from error
+        finally:
+            connection.close()
+
+
+def _not_running(path: str) -> StokerError:
+    step = "a mount starts it: stoker mount -f dataset.yaml ./data"
+    return StokerError(Reason.NodeNotRunning, "no node is running", place=path, next_step=step)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(data)
+        if isinstance(message, dict):
+            return message
+    except ValueError:
+        pass
+    text = f"the node answered something else than a document: {data[:80]!r}"
+    raise StokerError(Reason.Internal, text, next_step="is this command of the node's version? stoker --version")
+
+
+def _problem(problem: dict[str, Any]) -> StokerError:
+    return StokerError.from_json({**problem, "message": str(problem.get("message") or problem.get("detail", ""))})

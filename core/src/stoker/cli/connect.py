@@ -1,0 +1,69 @@
+"""To the node of this user: the one that runs, or one started now with the CacheRuntime that was given."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from stoker.cli.client import AdminClient
+
+if TYPE_CHECKING:
+    from stoker.api.cacheruntime import CacheRuntime
+    from stoker.node.settings import Settings
+
+_IDLE_EXIT_S = 10.0  # a node that a command started ends this long after its last mount and job
+
+
+def settings() -> Settings:
+    """The settings of this user's node, from STOKER_* variables. Raises StokerError."""
+    from pydantic import ValidationError
+
+    from stoker.api.errors import StokerError
+    from stoker.api.reasons import Reason
+    from stoker.node.settings import Settings
+
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = f"STOKER_{'.'.join(str(part) for part in first['loc']).upper()}"
+        text = f"{first['input']!r} is not accepted ({first['msg'].lower()})"
+        raise StokerError(
+            Reason.InvalidValue, text, place=place, next_step="unset the variable, or correct it."
+        ) from None
+
+
+def running_node() -> AdminClient:
+    """The node that runs; a call raises StokerError(NodeNotRunning) when there is none."""
+    return AdminClient(settings().admin_socket)
+
+
+def start_node(runtime: CacheRuntime | None) -> AdminClient:
+    """The node that runs, else a new one in the background. Raises StokerError."""
+    from stoker.node.launch import ensure_node, is_running
+
+    chosen = settings()
+    if not is_running(chosen):
+        found = {} if "idle_exit_seconds" in chosen.model_fields_set else {"idle_exit_seconds": _IDLE_EXIT_S}
+        chosen = with_runtime(chosen.model_copy(update=found), runtime)
+    elif runtime is not None:
+        click.echo("The node runs already: its CacheRuntime stays as it is (stoker node --stop ends it).", err=True)
+    return AdminClient(ensure_node(chosen))
+
+
+def with_runtime(chosen: Settings, runtime: CacheRuntime | None) -> Settings:
+    """The settings with `runtime`, which the node finds as a file beside its state."""
+    from stoker.node.launch import prepare
+
+    if runtime is None:
+        return chosen
+    prepare(chosen)
+    path = os.path.join(chosen.state_dir, "runtime.json")
+    temporary = f"{path}.new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(runtime.to_document(), file)
+    os.replace(temporary, path)
+    return chosen.model_copy(update={"runtime_file": path})

@@ -1,0 +1,48 @@
+"""`stoker node`: the process behind the mounts, in the foreground; or end the one in the background."""
+
+from __future__ import annotations
+
+import click
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+from stoker.cli import documents
+from stoker.cli.connect import running_node, settings, with_runtime
+
+_EXAMPLES = """\b
+Examples:
+  stoker node                               as a service would run it
+  stoker node --runtime cache.yaml          with the disks and quotas of a CacheRuntime
+  stoker node --stop
+\b
+Environment:
+  STOKER_STATE_DIR, STOKER_RUN_DIR, STOKER_CACHE_DIR    where it keeps manifests, sockets and cached data
+  STOKER_CACHE_QUOTA                                    500Gi, or -10Gi: leave so much of the disk free (default)
+"""
+
+
+@click.command("node", epilog=_EXAMPLES, short_help="Run the node in the foreground, or end it.")
+@documents.runtime_option
+@click.option("--stop", is_flag=True, help="Unmount everything and end the node that runs.")
+def command(runtime: str | None, stop: bool) -> int:
+    """Run the node of this user until SIGTERM. Commands start one in the background when they need it, so this is for
+    services, and for whoever wants to see its log.
+    """
+    if stop:
+        return _stop()
+    from stoker.node.launch import become_node
+
+    chosen = settings()
+    become_node(with_runtime(chosen, documents.read_runtime(runtime) if runtime else None))
+    return 1
+
+
+def _stop() -> int:
+    try:
+        running_node().shutdown()
+        click.echo("the node ends")
+    except StokerError as error:
+        if error.reason is not Reason.NodeNotRunning:
+            raise
+        click.echo("no node is running")
+    return 0

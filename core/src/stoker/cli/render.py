@@ -1,0 +1,47 @@
+"""Numbers and mounts as people read them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(count: float) -> str:
+    """`1.5 GiB`; whole bytes below 1 KiB."""
+    unit = 0
+    while abs(count) >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"
+
+
+def files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
+def duration(seconds: float) -> str:
+    """`45s`, `3m20s`, `2h05m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def hidden(counts: Mapping[str, int]) -> str:
+    """`2 EmptyComponent, 1 NulByte`; empty when nothing is hidden."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()) if count)
+
+
+def mounted_line(mount: Mapping[str, Any]) -> str:
+    """What `stoker mount` says when it is done."""
+    line = f"mounted {mount['dataSet']} at {mount['mountpoint']}: {files(mount['files'])}, {size(mount['bytes'])}"
+    not_shown = hidden(mount["hidden"])
+    return f"{line}; hidden: {not_shown} (stoker manifest show --hidden)" if not_shown else line
+
+
+def percent(value: float | None) -> str:
+    """Rounded down: 100 % only when all is there."""
+    return "-" if value is None else f"{int(value * 10) / 10:.1f}%"

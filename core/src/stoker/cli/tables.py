@@ -1,0 +1,86 @@
+"""Tables on a terminal, by rich. Imported only by commands that print one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stoker.cli.render import duration, files, hidden, percent, size
+
+_PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
+
+
+def console() -> Console:
+    """Standard output; without a terminal plain text, wide enough for long paths."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
+    """Columns without lines; `numbers` are aligned to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return made
+
+
+def status_view(status: dict[str, Any]) -> RenderableType:
+    """The whole of `stoker status`."""
+    if status["node"] is None:
+        return Text("No node is running: nothing is mounted.")
+    parts: list[RenderableType] = [_mounts(status["mounts"]) if status["mounts"] else Text("Nothing is mounted.")]
+    parts += [Text(line) for line in _hidden_lines(status["mounts"])]
+    jobs = [job for job in status["jobs"] if job["phase"] in ("Pending", "Running")]
+    parts += [Text(job_line(job)) for job in jobs]
+    parts.append(_cache(status["node"]["cache"]["tiers"]))
+    return Group(*parts)
+
+
+def _mounts(mounts: list[dict[str, Any]]) -> Table:
+    numbers = ("Files", "Size", "Cached", "Hit", "From cache", "From source")
+    made = table("DataSet", "Mountpoint", "State", "Generation", *numbers, numbers=numbers)
+    for mount in mounts:
+        ratio = mount["hitRatio"]
+        made.add_row(
+            mount["dataSet"],
+            mount["mountpoint"],
+            mount["state"],
+            mount["generation"][:12],
+            f"{mount['files']:,}",
+            size(mount["bytes"]),
+            percent(mount["cachedPercent"]),
+            percent(None if ratio is None else ratio * 100),
+            size(mount["bytesFromCache"]),
+            size(mount["bytesFromSource"]),
+        )
+    return made
+
+
+def _hidden_lines(mounts: list[dict[str, Any]]) -> list[str]:
+    shown = [(mount["dataSet"], hidden(mount["hidden"])) for mount in mounts]
+    return [f"{name}: hidden keys: {text} (stoker manifest show {name} --hidden)" for name, text in shown if text]
+
+
+def _cache(tiers: list[dict[str, Any]]) -> RenderableType:
+    numbers = ("Used", "Limit", "Files used")
+    made = table("Cache", *numbers, "State", numbers=numbers)
+    for tier in tiers:
+        made.add_row(
+            tier["path"], size(tier["usedBytes"]), size(tier["limitBytes"]), f"{tier['usedInodes']:,}", tier["state"]
+        )
+    return made
+
+
+def job_line(job: dict[str, Any]) -> str:
+    """One job: `preload-1 default/imagenet: 120 of 4,000 files, 1.2 GiB of 40.0 GiB (3.0%), 410.2 MiB/s, 1m35s left`."""
+    progress = job["progress"]
+    failed = f", {files(progress['filesFailed'])} failed" if progress["filesFailed"] else ""
+    return (
+        f"{job['id']} {job['dataSet']}: {progress['filesDone']:,} of {files(progress['filesTotal'])}, "
+        f"{size(progress['bytesDone'])} of {size(progress['bytesTotal'])} ({percent(progress['percent'])}), "
+        f"{size(progress['bytesPerSecond'])}/s, {duration(progress['etaSeconds'])} left{failed}"
+    )
