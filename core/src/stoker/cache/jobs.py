@@ -1,0 +1,204 @@
+"""The owner's writes. Each job is made in the owner's loop, `run` in the one thread that writes indexes, and then
+`settle`d in the loop: books and tables are touched by the loop only, index and files by the thread only.
+
+A job that fails leaves everything as it was; the same work comes again with the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import lmdb
+
+from stoker.cache.drain import settlement
+from stoker.cache.edit import Gone, IndexEdit, SlotWork
+from stoker.cache.layout import BLOCK, object_folder, object_path, parse_object_name
+from stoker.cache.ledger import Amount
+from stoker.cache.presence import PresenceTable
+from stoker.cache.record import Totals
+from stoker.cache.tier import Tier
+
+
+class Job(Protocol):
+    """`gone`, after `run`: incarnations that left the index. Workers must hear of them before `CacheOwner.release`."""
+
+    tier: Tier
+    gone: list[Gone]
+
+    def run(self) -> None: ...
+    def settle(self) -> None: ...
+
+
+@dataclass
+class IndexJob:
+    """What all jobs share: one transaction, unlinking after it, the sums handed back."""
+
+    tier: Tier
+    boot: bytes
+    names: dict[int, str]
+    gone: list[Gone] = field(default_factory=list)
+    error: Exception | None = None
+    _totals: Totals | None = None
+    _index_bytes: int = 0
+    _folders: dict[str, int] = field(default_factory=dict)
+    _kept: int = 0
+
+    def run(self) -> None:
+        """In the index thread."""
+        if self.tier.index is None:
+            return
+        try:
+            with self.tier.index.write() as txn:
+                edit = IndexEdit(txn, self.boot, self.names)
+                self.change(edit)
+                edit.finish()
+            self._totals, self.gone = edit.totals, edit.gone
+            self._unlink()
+            self._index_bytes = self.tier.index.disk_bytes()
+        except (lmdb.Error, OSError) as error:
+            self.error = error
+
+    def change(self, edit: IndexEdit) -> None:
+        """The change itself."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """In the loop."""
+        tier = self.tier
+        if self._totals is None:
+            if self.error is not None:
+                tier.fail(self.error)
+            return
+        tier.recovered()
+        tier.set_totals(self._totals)
+        freed = Amount(sum(gone.disk_bytes for gone in self.gone), len(self.gone))
+        tier.ledger.zombies += freed
+        tier.index_bytes = self._index_bytes or tier.index_bytes
+        tier.folders.update(self._folders)
+        tier.refresh_fixed()
+
+    def look_at(self, folder: str) -> None:
+        """Note what a folder takes."""
+        with contextlib.suppress(FileNotFoundError):
+            self._folders[os.path.basename(folder)] = os.stat(folder).st_blocks * 512
+
+    def _unlink(self) -> None:
+        for gone in self.gone:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(object_path(self.tier.root, gone.oid, gone.incarnation))
+
+
+@dataclass
+class CommitJob(IndexJob):
+    """Index what fetchers have put on disk, and what was read."""
+
+    works: Sequence[SlotWork] = ()
+    uses: dict[tuple[bytes, int | None], int] = field(default_factory=dict)
+    tables: Sequence[PresenceTable] = ()
+    new_folders: dict[int, int] = field(default_factory=dict)
+    """Per fetcher, how many folders it has made and paid for since the last commit."""
+    folders_seen: list[list[int]] = field(default_factory=list)
+    """Per fetcher and tier, how many of them are settled."""
+    dead: bool = False
+
+    def change(self, edit: IndexEdit) -> None:
+        now = int(self.tier.wall())
+        touched = set()
+        for work in self.works:
+            snap = work.snapshot
+            if self.dead and not os.path.exists(object_path(self.tier.root, snap.oid, snap.incarnation)):
+                continue
+            edit.fill(work, now)
+            touched.add(object_folder(self.tier.root, snap.oid))
+        for (oid, owner), epoch in self.uses.items():
+            edit.use(oid, epoch, owner)
+        if self.new_folders:
+            touched.update(entry.path for entry in os.scandir(f"{self.tier.root}/objects"))
+        for folder in touched:
+            self.look_at(folder)
+
+    def settle(self) -> None:
+        super().settle()
+        if self._totals is None:
+            for key, epoch in self.uses.items():
+                self.tier.uses.setdefault(key, epoch)
+            return
+        for work in self.works:
+            if self.tables[work.fetcher].settle(work.snapshot, work.present, work.held):
+                self.tier.ledger.settle(work.fetcher, settlement(work.snapshot, work.held))
+        for fetcher, count in self.new_folders.items():
+            self.tier.ledger.settle(fetcher, Amount(count * BLOCK, count))
+            self.folders_seen[fetcher][self.tier.number] += count
+
+
+@dataclass
+class EvictJob(IndexJob):
+    """Take objects out of the index, then unlink their files."""
+
+    oids: Sequence[bytes] = ()
+    dangling: Sequence[tuple[int, bytes]] = ()
+    """Places in the order of eviction that no object stands for."""
+
+    def change(self, edit: IndexEdit) -> None:
+        for oid in self.oids:
+            edit.drop(oid)
+        for epoch, oid in self.dangling:
+            edit.txn.unuse(oid, epoch)
+
+
+@dataclass
+class SweepJob(IndexJob):
+    """Make one folder and its part of the index agree: after a crash, or after somebody removed files."""
+
+    prefix: int = 0
+    uncommitted: Callable[[], set[tuple[bytes, int]]] = set
+    """What the presence tables hold."""
+    removed: int = 0
+
+    def change(self, edit: IndexEdit) -> None:
+        folder = object_folder(self.tier.root, bytes([self.prefix]))
+        matched = set()
+        files = self._files(folder)
+        # Files, then tables, then index: what is being filled is in a table before its file is made, and leaves the
+        # table only after it is in the index.
+        on_the_way = self.uncommitted() if files else set()
+        for name, entry in files:
+            if self._is_right(edit, name, entry, name in on_the_way):
+                matched.add(name[0])
+        for oid in edit.txn.object_ids(bytes([self.prefix])):
+            if oid not in matched:
+                edit.drop(oid)
+        self.look_at(folder)
+
+    def _is_right(self, edit: IndexEdit, name: tuple[bytes, int], entry: os.DirEntry[str], on_the_way: bool) -> bool:
+        oid, incarnation = name
+        record = edit.txn.object(oid)
+        if record is None or record.incarnation != incarnation:
+            if not on_the_way and incarnation < self.tier.first_of_this_start:
+                os.unlink(entry.path)
+                self.removed += 1
+            return False
+        stat = entry.stat(follow_symlinks=False)
+        if not on_the_way:
+            edit.found(oid, stat.st_blocks * 512)
+        if stat.st_mode & 0o077:
+            os.chmod(entry.path, 0o600)
+        return True
+
+    def _files(self, folder: str) -> list[tuple[tuple[bytes, int], os.DirEntry[str]]]:
+        try:
+            os.chmod(folder, 0o700)
+            entries = list(os.scandir(folder))
+        except FileNotFoundError:
+            return []
+        named = ((parse_object_name(entry.name), entry) for entry in entries)
+        return [(name, entry) for name, entry in named if name is not None and name[0][0] == self.prefix]
+
+    def settle(self) -> None:
+        super().settle()
+        if self._totals is not None and self.prefix == 255:
+            self.tier.swept = True

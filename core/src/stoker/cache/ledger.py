@@ -1,0 +1,136 @@
+"""Who holds how much of a tier: pure accounting, no clock, no disk.
+
+At every moment: indexed + outstanding (granted and not indexed yet) + zombies (unlinked, maybe still open) + fixed
+(folders, index, marker) <= limit, and free space of the file system - outstanding >= floor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+INDEX_BYTES_PER_OBJECT = 1024
+"""Set aside per granted inode for its records and its name in the folder: 500 bytes measured, doubled for pages that
+LMDB copies."""
+
+INDEX_SLACK_SHARE = 64
+INDEX_SLACK_BYTES = (32 << 10, 64 << 20)
+"""Of the limit, one part in 64, within these bounds, is kept for the index to grow by while it commits."""
+
+LEAST_GRANT_BYTES = 8 << 20
+"""Small rooms go to whoever asks first (two chunks and more); the rest of the fetchers get it by recall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Bytes of disk and inodes."""
+
+    bytes: int = 0
+    inodes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.bytes + other.bytes, self.inodes + other.inodes)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.bytes - other.bytes, self.inodes - other.inodes)
+
+    def at_least_nothing(self) -> Amount:
+        return Amount(max(self.bytes, 0), max(self.inodes, 0))
+
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an administrator allows. `bytes` < 0: leave that much of the file system free; 0: no limit but the floor."""
+
+    bytes: int
+    inodes: int = 0
+    reserve_free: int = 150 << 20
+    high: float = 1.0
+    low: float = 0.7
+
+    def floor(self) -> Amount:
+        """What must stay free on the file system."""
+        return Amount(max(self.reserve_free, -self.bytes), max(0, -self.inodes))
+
+    def most(self) -> Amount:
+        """What we may hold, whatever is free."""
+        return Amount(
+            self.bytes if self.bytes > 0 else UNLIMITED,
+            self.inodes if self.inodes > 0 else UNLIMITED,
+        )
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The books of one tier. `free` arguments: what statvfs says is available to us now."""
+
+    limits: Limits
+    indexed: Amount = Amount()
+    zombies: Amount = Amount()
+    fixed: Amount = Amount()
+    outstanding: dict[int, Amount] = field(default_factory=dict)
+
+    def granted(self) -> Amount:
+        """All credit that is not indexed yet."""
+        return sum(self.outstanding.values(), Amount())
+
+    def held(self) -> Amount:
+        """Everything that counts."""
+        return self.indexed + self.zombies + self.fixed + self.granted()
+
+    def capacity(self, free: Amount) -> Amount:
+        """What we could hold at most, as things are."""
+        most, could = self.limits.most(), self.indexed + self.zombies + self.fixed + free - self.limits.floor()
+        return Amount(min(most.bytes, could.bytes), min(most.inodes, could.inodes)).at_least_nothing()
+
+    def room(self, free: Amount) -> Amount:
+        """What may still be granted."""
+        granted, most, floor = self.granted(), self.limits.most(), self.limits.floor()
+        slack = min(max(most.bytes // INDEX_SLACK_SHARE, INDEX_SLACK_BYTES[0]), INDEX_SLACK_BYTES[1])
+        index = slack + granted.inodes * INDEX_BYTES_PER_OBJECT
+        by_limit = most - self.held()
+        by_disk = free - granted - floor
+        nbytes = min(by_limit.bytes, by_disk.bytes) - index
+        return Amount(nbytes, min(by_limit.inodes, by_disk.inodes)).at_least_nothing()
+
+    def grant(self, fetcher: int, wanted: Amount, free: Amount) -> Amount:
+        """Give what can be given: all of a small room, a quarter of a large one."""
+        room = self.room(free)
+        nbytes = min(wanted.bytes, max(room.bytes // 4, min(room.bytes, LEAST_GRANT_BYTES)))
+        inodes = min(wanted.inodes, max(room.inodes // 4, min(room.inodes, 64)))
+        # Each inode needs its part of the index as well.
+        inodes = min(inodes, room.bytes // (2 * INDEX_BYTES_PER_OBJECT))
+        nbytes = min(nbytes, room.bytes - inodes * INDEX_BYTES_PER_OBJECT)
+        given = Amount(nbytes, inodes)
+        self.outstanding[fetcher] = self.outstanding.get(fetcher, Amount()) + given
+        return given
+
+    def settle(self, fetcher: int, amount: Amount) -> None:
+        """Credit has become indexed pages (`indexed` is set from the index itself) or came back unspent."""
+        self.outstanding[fetcher] = (self.outstanding.get(fetcher, Amount()) - amount).at_least_nothing()
+
+    def void(self, fetcher: int) -> None:
+        """A fetcher died and its table is drained: the rest of its credit was never used."""
+        self.outstanding.pop(fetcher, None)
+
+    def must_free(self, free: Amount, wanted: Amount, evicting: bool = False) -> Amount:
+        """What eviction has to free now: nothing below the high mark, else down to the low one.
+
+        `wanted`: credit that was refused, so there is too much here whatever the marks say. `evicting`: already on the
+        way down. Zombies are about to be free anyway.
+        """
+        capacity, held, room = self.capacity(free), self.held(), self.room(free)
+        high, low = self.limits.high, self.limits.low
+        over = (
+            evicting
+            or held.bytes > capacity.bytes * high
+            or held.inodes > capacity.inodes * high
+            or room.bytes < wanted.bytes
+            or room.inodes < wanted.inodes
+        )
+        if not over:
+            return Amount()
+        target = Amount(int(capacity.bytes * low), int(capacity.inodes * low))
+        return (held - self.zombies - target).at_least_nothing()

@@ -1,0 +1,309 @@
+"""The owner of the cache: the only writer of indexes, the giver of credit, the chooser of victims. In the node daemon.
+
+No sockets and no tasks in it: the daemon wires it. Methods run in the daemon's loop; what touches the disk for long is
+a job (`stoker.cache.jobs`): `run` it in the one index thread, then `settle` it in the loop, one job at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stoker.cache.credit import Grant
+from stoker.cache.drain import take_work
+from stoker.cache.evict import Candidate, choose
+from stoker.cache.jobs import CommitJob, EvictJob, Job, SweepJob
+from stoker.cache.layout import owner_id, tier_of
+from stoker.cache.ledger import Amount
+from stoker.cache.presence import PresenceTable
+from stoker.cache.record import OwnerRecord
+from stoker.cache.tier import EventSink, Tier, TierConfig, open_tier
+from stoker.cache.verify import VerifyJob, first_key
+
+
+@dataclass(frozen=True, slots=True)
+class TierUsage:
+    """For status. `limit_bytes` is what the tier could hold as things are (the limit, or less on a fuller disk)."""
+
+    path: str
+    limit_bytes: int
+    used_bytes: int
+    limit_inodes: int
+    used_inodes: int
+    state: str
+
+
+class CacheOwner:
+    """`tables`: one per fetcher, in order. `on_event(tier, reason, message)` is told of failing tiers."""
+
+    def __init__(self, tiers: Sequence[Tier], tables: Sequence[PresenceTable], boot: bytes) -> None:
+        self.tiers = tuple(tiers)
+        self._tables = tuple(tables)
+        self._boot = boot
+        self._seeds = tuple(tier.folder.seed for tier in tiers)
+        self._names: dict[int, str] = {}
+        self._folders_seen = [[table.folders_made(t) for t in range(len(tiers))] for table in tables]
+        self._bad_pages = 0
+
+    @classmethod
+    def open(
+        cls,
+        tiers: Sequence[TierConfig],
+        tables: Sequence[PresenceTable],
+        boot: bytes,
+        *,
+        on_event: EventSink = lambda *_: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> CacheOwner:
+        """Open all tiers. Raises StokerError when a folder is foreign, read-only or locked; a full disk opens."""
+        opened: list[Tier] = []
+        try:
+            for number, config in enumerate(tiers):
+                opened.append(open_tier(number, config, on_event, clock, wall))
+        except BaseException:
+            for tier in opened:
+                tier.close()
+            raise
+        return cls(opened, tables, boot)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The folders, as workers and fetchers are told."""
+        return tuple(tier.root for tier in self.tiers)
+
+    def tier_of(self, oid: bytes) -> int:
+        """Which tier holds an object."""
+        return tier_of(oid, self._seeds)
+
+    # Credit
+
+    def grant(self, fetcher: int, tier: int, nbytes: int, inodes: int) -> Grant:
+        """Answer `credit`. When it is less than asked for, `recall` from the others and plan an eviction."""
+        return self.tiers[tier].grant(fetcher, Amount(nbytes, inodes))
+
+    def recall(self, fetcher: int, tier: int) -> list[int]:
+        """The other fetchers that may hold unspent credit of a tier: ask them to give it back."""
+        outstanding = self.tiers[tier].ledger.outstanding
+        return [other for other, amount in outstanding.items() if other != fetcher and amount != Amount()]
+
+    def returned(self, fetcher: int, tier: int, nbytes: int, inodes: int) -> None:
+        """A fetcher gave credit back."""
+        self.tiers[tier].ledger.settle(fetcher, Amount(nbytes, inodes))
+
+    def adopt(self, fetcher: int, outstanding: Sequence[tuple[int, int]]) -> None:
+        """A living fetcher told a new owner what it holds (`CacheWriter.outstanding`). Before the first `drain`."""
+        for tier, (nbytes, inodes) in zip(self.tiers, outstanding, strict=False):
+            tier.ledger.outstanding[fetcher] = Amount(nbytes, inodes)
+
+    # Commit
+
+    def register(self, data_set: str) -> int:
+        """Make the name of a DataSet known, so that usage can be reported by it. Returns its id."""
+        number = owner_id(data_set)
+        self._names[number] = data_set
+        return number
+
+    def touch(self, oids: Iterable[bytes], data_set: str = "") -> None:
+        """These objects were read; kept until the next commit."""
+        owner = self.register(data_set) if data_set else None
+        for oid in oids:
+            tier = self.tiers[self.tier_of(oid)]
+            tier.uses[(oid, owner)] = int(tier.wall())
+
+    def drain(self, fetchers: Iterable[int] | None = None) -> list[Job]:
+        """One job per tier with anything new; of all fetchers, or only of these (those that said hello). Settle them
+        all before the next drain."""
+        return self._drain(range(len(self._tables)) if fetchers is None else fetchers, dead=False)
+
+    def drain_dead(self, fetcher: int) -> list[Job]:
+        """The jobs that save what a dead fetcher left. When all are settled call `buried`; then a new one may start."""
+        return self._drain([fetcher], dead=True)
+
+    def buried(self, fetcher: int) -> None:
+        """What a dead fetcher left is indexed; the rest of its credit is void."""
+        for tier in self.tiers:
+            tier.ledger.void(fetcher)
+
+    def commit(self) -> list[Job]:
+        """Drain, run and settle, all here and now. For tests, tools and the last commit of a stop."""
+        return self._do(self.drain())
+
+    # Eviction
+
+    def plan_eviction(
+        self, in_use: Collection[bytes] = frozenset(), live: Collection[str] = frozenset()
+    ) -> list[EvictJob]:
+        """Per tier that has to free something, a job with the victims of one round (at most 2,048).
+
+        `in_use` are never chosen (open for passthrough). Ask the fetchers which are busy, take those out of `job.oids`,
+        run and settle it, tell fetchers and workers of `job.gone`, and `release` it when all workers have answered.
+        """
+        owners = {owner_id(name) for name in live}
+        jobs = (self._plan(tier, in_use, owners) for tier in self.tiers)
+        return [job for job in jobs if job is not None]
+
+    def evict(self, tier: int, oids: Sequence[bytes]) -> EvictJob:
+        """A job that evicts these objects."""
+        return EvictJob(self.tiers[tier], self._boot, self._names, oids=list(oids))
+
+    def release(self, job: Job) -> None:
+        """No process holds the files of `job.gone` any more: their room is free."""
+        freed = Amount(sum(gone.disk_bytes for gone in job.gone), len(job.gone))
+        job.tier.ledger.zombies = (job.tier.ledger.zombies - freed).at_least_nothing()
+
+    # Start and background
+
+    def sweep(self) -> Iterator[Job]:
+        """The jobs that make files and indexes agree, one folder each. No credit of an unclean tier before the end.
+
+        Take what dead fetchers left (`drain_dead`) first."""
+        for tier in self.tiers:
+            for prefix in range(256):
+                yield SweepJob(tier, self._boot, self._names, prefix=prefix, uncommitted=self._uncommitted)
+
+    def recover(self) -> None:
+        """The whole sweep, here and now. For tests and small caches."""
+        self._do(self.sweep())
+
+    def verify(self) -> Iterator[VerifyJob]:
+        """The jobs of one pass over what earlier boots wrote. Run and settle each before you take the next."""
+        for tier in self.tiers:
+            start: bytes | None = first_key()
+            while start is not None:
+                job = VerifyJob(tier, self._boot, self._names, start=start)
+                yield job
+                self._bad_pages += job.bad_pages
+                start = job.next_start
+
+    # Reports
+
+    def usage(self) -> list[TierUsage]:
+        """What each tier holds, everything counted."""
+        report = []
+        for tier in self.tiers:
+            held, capacity = tier.ledger.held(), tier.ledger.capacity(tier.free())
+            report.append(TierUsage(tier.root, capacity.bytes, held.bytes, capacity.inodes, held.inodes, tier.state))
+        return report
+
+    def usage_by_owner(self) -> Mapping[str, Amount]:
+        """What each DataSet holds; an object of several counts for each of them."""
+        sums: dict[str, Amount] = {}
+        for tier in self.tiers:
+            for owner, record in self._owners_of(tier).items():
+                name = self._names.get(owner, record.name) or f"{owner:016x}"
+                sums[name] = sums.get(name, Amount()) + Amount(record.disk_bytes, record.inodes)
+        return sums
+
+    def counts(self, objects: Iterable[tuple[bytes, int]]) -> tuple[int, int]:
+        """(files complete, bytes present) of these (object id, size); as of the last commit. 1 us each: feed it in
+        pieces, and name an object once."""
+        files = present = 0
+        wanted: list[list[tuple[bytes, int]]] = [[] for _ in self.tiers]
+        for oid, size in objects:
+            if size and self.tiers:
+                wanted[self.tier_of(oid)].append((oid, size))
+            else:
+                files += size == 0
+        for tier, pairs in zip(self.tiers, wanted, strict=True):
+            if tier.index is None or not pairs:
+                continue
+            with tier.index.read() as txn:
+                for oid, size in pairs:
+                    record = txn.object(oid)
+                    held = min(record.present_bytes, size) if record is not None else 0
+                    present += held
+                    files += held == size
+        return files, present
+
+    @property
+    def bad_pages(self) -> int:
+        """How many pages of earlier boots were found to be wrong and dropped."""
+        return self._bad_pages
+
+    def forget_dead_readers(self) -> None:
+        """After the death of a worker or fetcher."""
+        for tier in self.tiers:
+            if tier.index is not None:
+                tier.index.forget_dead_readers()
+
+    def close(self) -> None:
+        """A clean stop: call it after the last commit."""
+        for tier in self.tiers:
+            tier.close()
+
+    # Inside
+
+    @staticmethod
+    def _do(jobs: Iterable[Job]) -> list[Job]:
+        done = []
+        for job in jobs:
+            job.run()
+            job.settle()
+            done.append(job)
+        return done
+
+    def _drain(self, fetchers: Iterable[int], dead: bool) -> list[Job]:
+        numbers = list(fetchers)
+        works = [work for fetcher in numbers for work in take_work(self._tables[fetcher], fetcher, dead)]
+        jobs: list[Job] = []
+        for number, tier in enumerate(self.tiers):
+            mine = [work for work in works if work.snapshot.tier == number]
+            made = self._folders_made(numbers, number)
+            if mine or made or tier.uses or dead:
+                uses, tier.uses = tier.uses, {}
+                jobs.append(
+                    CommitJob(
+                        tier,
+                        self._boot,
+                        self._names,
+                        works=mine,
+                        uses=uses,
+                        tables=self._tables,
+                        new_folders=made,
+                        folders_seen=self._folders_seen,
+                        dead=dead,
+                    )
+                )
+        return jobs
+
+    def _folders_made(self, fetchers: Iterable[int], tier: int) -> dict[int, int]:
+        made = {}
+        for fetcher in fetchers:
+            now = self._tables[fetcher].folders_made(tier)
+            if now != self._folders_seen[fetcher][tier]:
+                made[fetcher] = now - self._folders_seen[fetcher][tier]
+        return made
+
+    def _uncommitted(self) -> set[tuple[bytes, int]]:
+        """What the tables hold. In the index thread: it reads the tables and changes nothing."""
+        slots = (table.snapshot(slot, dead=True) for table in self._tables for slot in table.occupied())
+        return {(snap.oid, snap.incarnation) for snap in slots if snap is not None}
+
+    def _plan(self, tier: Tier, in_use: Collection[bytes], live: Collection[int]) -> EvictJob | None:
+        needed = tier.must_free()
+        if tier.index is None or needed == Amount():
+            return None
+        dangling: list[tuple[int, bytes]] = []
+        with tier.index.read() as txn:
+
+            def candidates() -> Iterator[Candidate]:
+                for epoch, oid in txn.oldest():
+                    record = txn.object(oid)
+                    if record is None or record.epoch != epoch:
+                        dangling.append((epoch, oid))
+                    else:
+                        yield Candidate(oid, epoch, record.accounted, record.owners)
+
+            victims = choose(candidates(), needed, in_use, live)
+        if not victims and not dangling:
+            return None
+        return EvictJob(tier, self._boot, self._names, oids=victims, dangling=dangling)
+
+    @staticmethod
+    def _owners_of(tier: Tier) -> dict[int, OwnerRecord]:
+        if tier.index is None:
+            return {}
+        with tier.index.read() as txn:
+            return txn.all_owners()

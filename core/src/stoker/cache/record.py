@@ -1,0 +1,183 @@
+"""The records of the index: versioned, checksummed together with their key, packed as small as they can be.
+
+A record that cannot be read (another version, a wrong checksum, a wrong length) is None: the cache treats it as absent.
+A later version adds fields behind a new version number, and a function here reads the old one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import google_crc32c
+
+VERSION = 1
+NO_BOOT = bytes(16)
+
+# version u8, -, pages u16, check u32, incarnation u64, boot 16; then present, allocated, verified bits; then CRCs u32
+_CHUNK = struct.Struct("<BxHIQ16s")
+# version u8, owners u8, -, check u32, incarnation, size, accounted, present bytes u64, epoch u32; then owners u64
+_OBJECT = struct.Struct("<BBxxIQQQQI")
+_CHECK = struct.Struct("<I")
+_CHECK_AT = 4
+_KEY = struct.Struct(">20sI")
+
+
+def chunk_key(oid: bytes, chunk: int) -> bytes:
+    """Big endian, so that the chunks of one object follow each other."""
+    return _KEY.pack(oid, chunk)
+
+
+def split_chunk_key(key: bytes) -> tuple[bytes, int]:
+    """The inverse of `chunk_key`."""
+    oid, chunk = _KEY.unpack(key)
+    return oid, chunk
+
+
+def _checksum(key: bytes, raw: bytes | bytearray) -> int:
+    checked = google_crc32c.value(key + bytes(raw[:_CHECK_AT]))
+    return int(google_crc32c.extend(checked, bytes(raw[_CHECK_AT + 4 :])))
+
+
+def _seal(key: bytes, raw: bytes) -> bytes:
+    return raw[:_CHECK_AT] + _CHECK.pack(_checksum(key, raw)) + raw[_CHECK_AT + 4 :]
+
+
+def _sound(key: bytes, raw: bytes, least: int) -> bool:
+    return len(raw) >= least and raw[0] == VERSION and _CHECK.unpack_from(raw, _CHECK_AT)[0] == _checksum(key, raw)
+
+
+@dataclass(slots=True)
+class ChunkRecord:
+    """What is on disk of one chunk. Bit n is page n of the chunk.
+
+    `present`: readable; `allocated`: may hold disk blocks (a superset); `verified`: written or checked in `boot`.
+    """
+
+    incarnation: int
+    boot: bytes
+    pages: int
+    present: int
+    allocated: int
+    verified: int
+    crcs: list[int]
+
+    def verified_in(self, boot: bytes) -> int:
+        """The pages that need no check while the machine has not booted again."""
+        return self.present & self.verified if self.boot == boot else 0
+
+    def pack(self, key: bytes) -> bytes:
+        width = -(-self.pages // 8)
+        bits = b"".join(b.to_bytes(width, "little") for b in (self.present, self.allocated, self.verified))
+        crcs = struct.pack(f"<{self.pages}I", *self.crcs)
+        return _seal(key, _CHUNK.pack(VERSION, self.pages, 0, self.incarnation, self.boot) + bits + crcs)
+
+    @classmethod
+    def unpack(cls, key: bytes, raw: bytes | None) -> ChunkRecord | None:
+        if raw is None or not _sound(key, raw, _CHUNK.size):
+            return None
+        _, pages, _, incarnation, boot = _CHUNK.unpack_from(raw)
+        width, at = -(-pages // 8), _CHUNK.size
+        if len(raw) != at + 3 * width + 4 * pages:
+            return None
+        present, allocated, verified = (
+            int.from_bytes(raw[at + n * width : at + (n + 1) * width], "little") for n in range(3)
+        )
+        crcs = list(struct.unpack_from(f"<{pages}I", raw, at + 3 * width))
+        return cls(incarnation, boot, pages, present, allocated, verified, crcs)
+
+
+@dataclass(slots=True)
+class ObjectRecord:
+    """One cached object: its incarnation, bytes it takes on disk, bytes of it that are present, and who uses it.
+
+    `epoch`: seconds since 1970 of the last known use, coarse; the key of the object in the order of eviction.
+    """
+
+    incarnation: int
+    size: int
+    accounted: int
+    present_bytes: int
+    epoch: int
+    owners: tuple[int, ...] = ()
+
+    def pack(self, oid: bytes) -> bytes:
+        head = _OBJECT.pack(
+            VERSION,
+            len(self.owners),
+            0,
+            self.incarnation,
+            self.size,
+            self.accounted,
+            self.present_bytes,
+            self.epoch,
+        )
+        return _seal(oid, head + struct.pack(f"<{len(self.owners)}Q", *self.owners))
+
+    @classmethod
+    def unpack(cls, oid: bytes, raw: bytes | None) -> ObjectRecord | None:
+        if raw is None or not _sound(oid, raw, _OBJECT.size):
+            return None
+        _, owners, _, incarnation, size, accounted, present_bytes, epoch = _OBJECT.unpack_from(raw)
+        if len(raw) != _OBJECT.size + 8 * owners:
+            return None
+        ids = struct.unpack_from(f"<{owners}Q", raw, _OBJECT.size)
+        return cls(incarnation, size, accounted, present_bytes, epoch, ids)
+
+
+MAX_OWNERS = 255
+"""An object keeps this many owners; more than that share it without being named in the usage report."""
+
+
+def lru_key(epoch: int, oid: bytes) -> bytes:
+    """Sorts by last use; beside it there is nothing to know."""
+    return epoch.to_bytes(4, "big") + oid
+
+
+_OWNER = struct.Struct("<BxxxIQQ")
+
+
+@dataclass(slots=True)
+class OwnerRecord:
+    """What one DataSet holds on this tier; an object of several counts for each of them. `name` "" = not yet told."""
+
+    disk_bytes: int = 0
+    inodes: int = 0
+    name: str = ""
+
+    def pack(self, key: bytes) -> bytes:
+        return _seal(key, _OWNER.pack(VERSION, 0, self.disk_bytes, self.inodes) + self.name.encode())
+
+    @classmethod
+    def unpack(cls, key: bytes, raw: bytes | None) -> OwnerRecord | None:
+        if raw is None or not _sound(key, raw, _OWNER.size):
+            return None
+        _, _, held, inodes = _OWNER.unpack_from(raw)
+        return cls(held, inodes, raw[_OWNER.size :].decode(errors="replace"))
+
+
+_TOTALS = struct.Struct("<BxxxIQQQB")
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sums over all object records, kept in the same transaction; the next free incarnation; whether the last stop
+    was a clean one."""
+
+    disk_bytes: int = 0
+    inodes: int = 0
+    next_incarnation: int = 1
+    clean: bool = False
+
+    KEY = b"totals"
+
+    def pack(self) -> bytes:
+        head = _TOTALS.pack(VERSION, 0, self.disk_bytes, self.inodes, self.next_incarnation, self.clean)
+        return _seal(self.KEY, head)
+
+    @classmethod
+    def unpack(cls, raw: bytes | None) -> Totals | None:
+        if raw is None or not _sound(cls.KEY, raw, _TOTALS.size) or len(raw) != _TOTALS.size:
+            return None
+        _, _, held, inodes, incarnation, clean = _TOTALS.unpack(raw)
+        return cls(held, inodes, incarnation, bool(clean))

@@ -1,0 +1,195 @@
+"""One tier as its owner holds it: folder, index, books and health. Jobs (`stoker.cache.jobs`) change it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import lmdb
+
+from stoker.api.reasons import Reason
+from stoker.cache.credit import Grant
+from stoker.cache.index import IndexWriter, index_folder
+from stoker.cache.layout import BLOCK
+from stoker.cache.ledger import Amount, Ledger, Limits
+from stoker.cache.record import Totals
+from stoker.cache.root import TierFolder, open_folder
+
+INCARNATIONS_AHEAD = 1 << 20
+"""Set aside in the index at a time; what a stop leaves of them is never used: there are 2^64."""
+
+FIXED_INODES = 6
+"""Root, marker, objects/, index/ and its two files."""
+
+FAILING_S = 10.0
+"""A tier whose index could not be written grants nothing for this long."""
+
+EventSink = Callable[[int, Reason, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TierConfig:
+    """One disk of the cache."""
+
+    path: str
+    limits: Limits
+
+
+@dataclass(slots=True)
+class Tier:
+    """`index` None: the disk was so full at the start that no index could be made; nothing is cached here then."""
+
+    number: int
+    config: TierConfig
+    folder: TierFolder
+    index: IndexWriter | None
+    ledger: Ledger
+    on_event: EventSink
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    next_incarnation: int = 0
+    last_incarnation: int = 0
+    first_of_this_start: int = 0
+    swept: bool = False
+    was_clean: bool = False
+    folders: dict[str, int] = field(default_factory=dict)
+    index_bytes: int = 0
+    uses: dict[tuple[bytes, int | None], int] = field(default_factory=dict)
+    refused: Amount = field(default_factory=Amount)
+    evicting: bool = False
+    failing_until: float = 0.0
+    failing: str = ""
+
+    @property
+    def root(self) -> str:
+        return self.folder.path
+
+    @property
+    def state(self) -> str:
+        """`ok`, `recovering` (no new credit yet), or why nothing is stored."""
+        if self.index is None or self.failing:
+            return self.failing or "full"
+        return "ok" if self.swept or self.was_clean else "recovering"
+
+    def free(self) -> Amount:
+        """What the file system would still give us."""
+        try:
+            stats = os.statvfs(self.root)
+        except OSError as error:
+            self.fail(error)
+            return Amount()
+        inodes = stats.f_favail if stats.f_files else 1 << 60  # btrfs has no table of inodes and says 0
+        return Amount(stats.f_bavail * stats.f_frsize, inodes)
+
+    def grant(self, fetcher: int, wanted: Amount) -> Grant:
+        """Credit for a fetcher; less than wanted, or nothing, when there is no room."""
+        if self.state != "ok" or self.clock() < self.failing_until:
+            return Grant()
+        given = self.ledger.grant(fetcher, wanted, self.free())
+        self.refused = Amount() if given == wanted else wanted - given
+        if self.next_incarnation + given.inodes > self.last_incarnation:
+            self._more_incarnations()
+        first = self.next_incarnation
+        self.next_incarnation += given.inodes
+        return Grant(given.bytes, given.inodes, first, given.inodes)
+
+    def must_free(self) -> Amount:
+        """What eviction has to free now. Once begun it goes on down to the low mark."""
+        needed = self.ledger.must_free(self.free(), self.refused, self.evicting)
+        self.refused, self.evicting = Amount(), needed != Amount()
+        return needed
+
+    def refresh_fixed(self) -> None:
+        """What folders, index and marker take."""
+        nbytes = self.index_bytes + sum(self.folders.values()) + 4 * BLOCK
+        self.ledger.fixed = Amount(nbytes, len(self.folders) + FIXED_INODES)
+
+    def set_totals(self, totals: Totals) -> None:
+        """Take over the sums of the index."""
+        self.ledger.indexed = Amount(totals.disk_bytes, totals.inodes)
+
+    def fail(self, error: Exception) -> None:
+        """The disk or the index refused. Reads go on; nothing is granted for a while. Told once per while."""
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not self.failing:
+            reason = Reason.CacheFull if full else Reason.CacheDiskFailing
+            self.on_event(self.number, reason, f"{self.root}: {error}; new data is read without cache")
+        self.failing = "full" if full else "failing"
+        self.failing_until = self.clock() + FAILING_S
+
+    def recovered(self) -> None:
+        """A write succeeded again."""
+        self.failing = ""
+
+    def close(self) -> None:
+        """Record a clean stop and let go."""
+        if self.index is not None:
+            with contextlib.suppress(lmdb.Error, OSError), self.index.write() as txn:
+                totals = txn.totals() or Totals()
+                totals.clean = self.swept and not self.ledger.granted().inodes and not self.ledger.zombies.inodes
+                txn.put_totals(totals)
+            self.index.close()
+        self.folder.close()
+
+    def _more_incarnations(self) -> None:
+        assert self.index is not None
+        with self.index.write() as txn:
+            totals = txn.totals() or Totals()
+            self.next_incarnation = max(self.next_incarnation, totals.next_incarnation)
+            self.last_incarnation = self.next_incarnation + INCARNATIONS_AHEAD
+            totals.next_incarnation = self.last_incarnation
+            txn.put_totals(totals)
+
+
+def open_tier(
+    number: int, config: TierConfig, on_event: EventSink, clock: Callable[[], float], wall: Callable[[], float]
+) -> Tier:
+    """Open or make a tier. Raises StokerError (see `open_folder`). A broken index is thrown away with the objects it
+    named: the cache can lose everything but the truth."""
+    folder = open_folder(config.path)
+    tier = Tier(number, config, folder, None, Ledger(config.limits), on_event, clock, wall)
+    try:
+        tier.index = _open_index(tier)
+        _begin(tier)
+    except (lmdb.Error, OSError) as error:
+        if tier.index is not None:
+            tier.index.close()
+            tier.index = None
+        tier.fail(error)
+    return tier
+
+
+def _open_index(tier: Tier) -> IndexWriter:
+    try:
+        index = IndexWriter(tier.root)
+        with index.read() as txn:
+            if txn.totals() is not None or txn.is_empty():
+                return index
+        index.close()
+        raise lmdb.CorruptedError("no sums")
+    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as error:
+        tier.on_event(tier.number, Reason.CacheCorrupt, f"{tier.root}: the index is broken ({error}); begun anew")
+        shutil.rmtree(index_folder(tier.root))
+        os.mkdir(index_folder(tier.root), 0o700)
+        return IndexWriter(tier.root)
+
+
+def _begin(tier: Tier) -> None:
+    assert tier.index is not None
+    with tier.index.write() as txn:
+        totals = txn.totals() or Totals(clean=not os.listdir(f"{tier.root}/objects"))
+        tier.was_clean = totals.clean
+        tier.set_totals(totals)
+        tier.first_of_this_start = tier.next_incarnation = totals.next_incarnation
+        tier.last_incarnation = tier.next_incarnation + INCARNATIONS_AHEAD
+        totals.next_incarnation, totals.clean = tier.last_incarnation, False
+        txn.put_totals(totals)
+    for entry in os.scandir(f"{tier.root}/objects"):
+        tier.folders[entry.name] = entry.stat().st_blocks * 512
+    tier.index_bytes = tier.index.disk_bytes()
+    tier.refresh_fixed()
