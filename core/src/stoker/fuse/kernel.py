@@ -150,7 +150,8 @@ def clone(fd: int) -> int:
 
 def open_backing(fd: int, file: int) -> int:
     """Register `file` as a backing file of the connection: its id. Needs CAP_SYS_ADMIN. Raises OSError."""
-    return fcntl.ioctl(fd, _BACKING_OPEN, _BACKING_MAP.pack(file, 0, 0))  # type: ignore[return-value]
+    # Into a mutable buffer: only then ioctl() gives the call's own value, which is the id, and not the buffer.
+    return fcntl.ioctl(fd, _BACKING_OPEN, bytearray(_BACKING_MAP.pack(file, 0, 0)))
 
 
 def close_backing(fd: int, backing: int) -> None:
