@@ -42,7 +42,7 @@ def follow_with_bar(node: AdminClient, job: dict[str, Any]) -> dict[str, Any]:
 
 def _completed(progress: dict[str, Any]) -> float:
     """The bar is full only when every file is done, empty ones too."""
-    return float(progress["percent"]) * max(1, progress["bytesTotal"]) / 100
+    return float(progress["percent"]) / 100 * int(max(1, progress["bytesTotal"]))
 
 
 def _fields(progress: dict[str, Any]) -> dict[str, Any]:

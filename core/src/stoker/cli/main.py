@@ -38,6 +38,7 @@ _COMMANDS = {
     "preload": "stoker.cli.preload",
     "status": "stoker.cli.status",
     "unmount": "stoker.cli.unmount",
+    "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",
 }
 
@@ -45,10 +46,10 @@ _COMMANDS = {
 class _Commands(click.Group):
     """Commands in the order in which they are used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = importlib.import_module(_COMMANDS[cmd_name]).command

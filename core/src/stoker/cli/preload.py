@@ -14,7 +14,7 @@ from stoker.cli.connect import start_node
 from stoker.cli.documents import Order
 from stoker.cli.foreground import interrupted_by_sigterm
 from stoker.cli.progress import Listing
-from stoker.cli.render import duration, files, hidden, size
+from stoker.cli.render import duration, files, hidden, job_line, size
 
 _PLAIN_S = 5.0
 _FAILURES_SHOWN = 10
@@ -65,8 +65,6 @@ def _follow(node: AdminClient, job: dict[str, Any]) -> dict[str, Any]:
     said = time.monotonic()
     while job["phase"] in ("Pending", "Running"):
         if time.monotonic() - said >= _PLAIN_S:
-            from stoker.cli.tables import job_line
-
             click.echo(job_line(job), err=True)
             said = time.monotonic()
         job = node.job(job["id"], job["version"])

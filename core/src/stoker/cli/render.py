@@ -45,3 +45,14 @@ def mounted_line(mount: Mapping[str, Any]) -> str:
 def percent(value: float | None) -> str:
     """Rounded down: 100 % only when all is there."""
     return "-" if value is None else f"{int(value * 10) / 10:.1f}%"
+
+
+def job_line(job: Mapping[str, Any]) -> str:
+    """One job: `preload-1 default/imagenet: 120 of 4,000 files, 1.2 GiB of 40.0 GiB (3.0%), 410.2 MiB/s, ...`."""
+    progress = job["progress"]
+    failed = f", {files(progress['filesFailed'])} failed" if progress["filesFailed"] else ""
+    return (
+        f"{job['id']} {job['dataSet']}: {progress['filesDone']:,} of {files(progress['filesTotal'])}, "
+        f"{size(progress['bytesDone'])} of {size(progress['bytesTotal'])} ({percent(progress['percent'])}), "
+        f"{size(progress['bytesPerSecond'])}/s, {duration(progress['etaSeconds'])} left{failed}"
+    )

@@ -10,7 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli.render import duration, files, hidden, percent, size
+from stoker.cli.checks import Check, State
+from stoker.cli.render import hidden, job_line, percent, size
 
 _PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
 
@@ -75,12 +76,16 @@ def _cache(tiers: list[dict[str, Any]]) -> RenderableType:
     return made
 
 
-def job_line(job: dict[str, Any]) -> str:
-    """One job: `preload-1 default/imagenet: 120 of 4,000 files, 1.2 GiB of 40.0 GiB (3.0%), 410.2 MiB/s, 1m35s left`."""
-    progress = job["progress"]
-    failed = f", {files(progress['filesFailed'])} failed" if progress["filesFailed"] else ""
-    return (
-        f"{job['id']} {job['dataSet']}: {progress['filesDone']:,} of {files(progress['filesTotal'])}, "
-        f"{size(progress['bytesDone'])} of {size(progress['bytesTotal'])} ({percent(progress['percent'])}), "
-        f"{size(progress['bytesPerSecond'])}/s, {duration(progress['etaSeconds'])} left{failed}"
-    )
+def checks_view(checks: list[Check]) -> RenderableType:
+    """The whole of `stoker doctor`: a line for each check, and below it what a missing one costs."""
+    styles = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(Text.assemble((f"{check.state:5}", styles[check.state]), f"{check.name:{width}}  {check.found}"))
+        lines += [Text(f"     {'':{width}}  {text}") for text in _consequence(check)]
+    return Group(*lines)
+
+
+def _consequence(check: Check) -> list[str]:
+    return [f"cost: {check.cost}", f"next: {check.step}"] if check.state is not State.OK else []

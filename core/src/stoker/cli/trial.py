@@ -31,13 +31,23 @@ def trial_mount() -> Offer:
     try:
         mounted = kernel.mount(folder, "stoker-trial", want_passthrough=True)
         try:
-            return Offer(mounted.passthrough, _try_clone(mounted.fd))
+            return Offer(mounted.passthrough and _try_backing(mounted.fd), _try_clone(mounted.fd))
         finally:
             with contextlib.suppress(StokerError):
                 kernel.unmount(folder, lazy=True)
             os.close(mounted.fd)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try_backing(fd: int) -> bool:
+    """The kernel may offer passthrough and still refuse a file, for want of rights."""
+    with tempfile.TemporaryFile() as file:
+        try:
+            kernel.close_backing(fd, kernel.open_backing(fd, file.fileno()))
+        except OSError:
+            return False
+    return True
 
 
 def _try_clone(fd: int) -> str:
