@@ -151,7 +151,8 @@ def clone(fd: int) -> int:
 def open_backing(fd: int, file: int) -> int:
     """Register `file` as a backing file of the connection: its id. Needs CAP_SYS_ADMIN. Raises OSError."""
     # Into a mutable buffer: only then ioctl() gives the call's own value, which is the id, and not the buffer.
-    return fcntl.ioctl(fd, _BACKING_OPEN, bytearray(_BACKING_MAP.pack(file, 0, 0)))
+    backing: int = fcntl.ioctl(fd, _BACKING_OPEN, bytearray(_BACKING_MAP.pack(file, 0, 0)))
+    return backing
 
 
 def close_backing(fd: int, backing: int) -> None:
