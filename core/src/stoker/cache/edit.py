@@ -40,6 +40,7 @@ class _Loaded:
     record: ObjectRecord
     epoch: int | None
     """Its place in the order of eviction as stored; None for a new object."""
+    changed: bool = False
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class IndexEdit:
         record = self._chunk(snap)
         self._add(loaded.record, charge(snap.size, snap.chunk, work.held, record.allocated))
         loaded.record.present_bytes += bits_bytes(snap.size, snap.chunk, work.present & ~record.present)
+        loaded.changed = True
         self._merge(record, work)
         self.txn.put_chunk(snap.oid, snap.chunk, record)
 
@@ -82,9 +84,10 @@ class IndexEdit:
             return
         record = loaded.record
         if epoch >= record.epoch + COARSE_S:
-            record.epoch = epoch
+            record.epoch, loaded.changed = epoch, True
         if owner is not None and owner not in record.owners and len(record.owners) < MAX_OWNERS:
             record.owners += (owner,)
+            loaded.changed = True
             self._count(owner, record.accounted, 1)
 
     def drop(self, oid: bytes) -> Gone | None:
@@ -111,6 +114,7 @@ class IndexEdit:
         loaded = self._load(oid)
         if loaded is not None and disk_bytes > loaded.record.accounted:
             self._add(loaded.record, disk_bytes - loaded.record.accounted)
+            loaded.changed = True
 
     def checked(self, oid: bytes, chunk: int, seen: ChunkRecord, good: int, bad: int) -> int:
         """Pages of a chunk were compared with the checksums of `seen`. Returns the pages dropped as bad."""
@@ -123,20 +127,23 @@ class IndexEdit:
         record.verified |= good & record.present
         bad &= record.present & ~record.verified
         record.present &= ~bad
+        loaded.changed = True
         loaded.record.present_bytes -= bits_bytes(loaded.record.size, chunk, bad)
         self.txn.put_chunk(oid, chunk, record)
         return bad.bit_count()
 
     def finish(self) -> None:
-        """Store what was changed beside the chunks."""
+        """Store what was changed beside the chunks. Nothing changed costs nothing: LMDB syncs only what is dirty."""
         for oid, loaded in self._objects.items():
-            self.txn.put_object(oid, loaded.record)
+            if loaded.changed:
+                self.txn.put_object(oid, loaded.record)
             if loaded.epoch != loaded.record.epoch:
                 self.txn.use(oid, loaded.epoch, loaded.record.epoch)
         for owner, record in self._owners.items():
             record.name = self.names.get(owner, record.name)
             self.txn.put_owner(owner, record)
-        self.txn.put_totals(self.totals)
+        if self._owners:
+            self.txn.put_totals(self.totals)
 
     def _load(self, oid: bytes) -> _Loaded | None:
         loaded = self._objects.get(oid)
@@ -151,7 +158,7 @@ class IndexEdit:
         record = ObjectRecord(snap.incarnation, snap.size, 0, 0, now, (snap.owner,))
         self.totals.inodes += 1
         self._count(snap.owner, 0, 1)
-        loaded = self._objects[snap.oid] = _Loaded(record, None)
+        loaded = self._objects[snap.oid] = _Loaded(record, None, True)
         return loaded
 
     def _chunk(self, snap: Snapshot) -> ChunkRecord:

@@ -1,0 +1,1 @@
+"""Parts of Stoker put together in one process, for tests of several packages."""
