@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
-from stoker.fuse.protocol import MAX_READ, InitRequest, Op, decode_init, encode_init
+from stoker.fuse.protocol import MAX_READ, InitRequest, decode_init, encode_init
 
 FSTYPE = "fuse.stoker"  # so that PRUNEFS of updatedb and the like can name it
 

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ _LOST_S = 20.0  # supervisor and daemon start each other again within a second; 
 _UNIQUE = struct.Struct("<Q")
 
 
-class _Link:
+class _Link(ABC):
     """A channel that is made again when its peer is replaced."""
 
     def __init__(self, path: str, hello: Message, channel: Channel | None) -> None:
@@ -87,8 +88,8 @@ class _Link:
         except ChannelClosedError:
             self._disconnect()
 
-    def _on_message(self, message: Message, fds: list[int]) -> None:
-        raise AssertionError("each link says what it does with a message")
+    @abstractmethod
+    def _on_message(self, message: Message, fds: list[int]) -> None: ...
 
 
 class KeeperLink(_Link):

@@ -122,7 +122,7 @@ class OpenTable:
             return Opened(unique, self._backing(at))
 
     def release(self, handle: int) -> int:
-        """Take one open out: the backing id that nobody uses any more, or 0. Unknown handles (replays) change nothing."""
+        """Take one open out: the backing id that nobody uses any more, or 0. An unknown handle changes nothing."""
         with self._locked():
             slot = self._handles.find(handle)
             if slot is None:

@@ -74,7 +74,7 @@ RELEASE_IN = struct.Struct("<QIIQ")
 INTERRUPT_IN = struct.Struct("<Q")
 # struct fuse_getxattr_in / _out: size, padding
 GETXATTR = struct.Struct("<II")
-# struct fuse_attr: ino size blocks atime mtime ctime, atimensec mtimensec ctimensec mode nlink uid gid rdev blksize flags
+# struct fuse_attr: ino size blocks atime mtime ctime, then nsec of each, mode nlink uid gid rdev blksize flags
 _ATTR = "QQQQQQIIIIIIIIII"
 # struct fuse_attr_out: attr_valid, attr_valid_nsec, dummy, then the attributes
 ATTR_OUT = struct.Struct("<QII" + _ATTR)

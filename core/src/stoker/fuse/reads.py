@@ -19,7 +19,7 @@ from stoker.cache.layout import page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
-from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_CANCEL, KIND_LOAD, KIND_NOTE, KIND_READ, Status
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status
 from stoker.fuse import kernel
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op

@@ -97,7 +97,7 @@ class Metadata:
         }
 
     def handle(self, request: Request) -> None:
-        """Answer; what this file system has no use for is ENOSYS, which the kernel remembers (OPEN, OPENDIR, ACCESS)."""
+        """Answer. What has no use here is ENOSYS, which the kernel remembers (OPEN, OPENDIR, ACCESS)."""
         if request.op in NO_REPLY:
             self._answers.nothing(request)
             return

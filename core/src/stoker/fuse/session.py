@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from typing import Any
@@ -46,12 +47,12 @@ class Session:
         return cls(SessionSpec.from_json(data["spec"]), fds, index)
 
     def object(self, inode: int) -> FileObject:
-        """The object behind a file; its id is computed from what is really contacted, never taken from the manifest."""
+        """The object behind a file, remembered."""
         found = self._objects.get(inode)
         if found is None:
             if len(self._objects) >= _REMEMBERED_OBJECTS:
                 self._objects.clear()
-            found = self._objects[inode] = self._resolve(inode)
+            found = self._objects[inode] = file_object(self.manifest, inode, self.spec.mount.policy)
         return found
 
     def uri(self, inode: int) -> str:
@@ -61,15 +62,15 @@ class Session:
         return f"{source.origin}/{ref.version.key.decode(errors='surrogateescape')}"
 
     def close(self) -> None:
-        import os
-
         self.opens.close()
         self.manifest.close()
         os.close(self.fd)
 
-    def _resolve(self, inode: int) -> FileObject:
-        ref = self.manifest.object(inode)
-        version = ref.version
-        oid = object_id(self.manifest.sources[ref.source].origin, version.key, version.etag, version.size)
-        cacheable = bool(version.etag) and self.spec.mount.policy != "Bypass"
-        return FileObject(oid, version.size, self.manifest.node(inode).archived, cacheable)
+
+def file_object(manifest: Manifest, inode: int, policy: str) -> FileObject:
+    """The object behind a file; its id is made of what is really contacted, never taken from the manifest."""
+    ref = manifest.object(inode)
+    version = ref.version
+    oid = object_id(manifest.sources[ref.source].origin, version.key, version.etag, version.size)
+    cacheable = bool(version.etag) and policy != "Bypass"
+    return FileObject(oid, version.size, manifest.node(inode).archived, cacheable)

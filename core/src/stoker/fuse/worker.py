@@ -286,5 +286,3 @@ class Worker:
 
     def _stop(self) -> None:
         self._running = False
-
-

@@ -23,7 +23,7 @@ from stoker.fetch.counters import Counters, create_counters
 from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
 from stoker.node.api import application
-from stoker.node.cacheservice import CacheService, create_cache_entry
+from stoker.node.cacheservice import CacheService
 from stoker.node.generations import Generations
 from stoker.node.jobs import Jobs
 from stoker.node.keeper import Keeper
@@ -183,5 +183,3 @@ def run_daemon(config: dict[str, Any], channel: Channel, entries: dict[str, Entr
             await asyncio.sleep(0.2)
 
     asyncio.run(main())
-
-

@@ -84,7 +84,10 @@ class Keeper:
         ours, theirs = Channel.pair()
         fd = theirs.detach()
         arguments = [sys.executable, "-m", "stoker.node.supervisor", json.dumps(self._config), str(fd)]
-        self._supervisor = subprocess.Popen(arguments, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True)
+        # Popen, not asyncio's: this child outlives the loop, and the call takes a millisecond.
+        self._supervisor = subprocess.Popen(  # noqa: ASYNC220
+            arguments, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True
+        )
         os.close(fd)
         self._channel = AsyncChannel(ours)
         for entry in self.entries.values():

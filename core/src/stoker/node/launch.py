@@ -85,7 +85,9 @@ def _wait(settings: Settings, process: subprocess.Popen[bytes]) -> None:
             raise _start_error(settings, code)
         time.sleep(_POLL_S)
     step = f"see {settings.log_file}"
-    raise StokerError(Reason.NodeStartFailed, f"the node did not answer within {_START_TIMEOUT_S:.0f} s", next_step=step)
+    raise StokerError(
+        Reason.NodeStartFailed, f"the node did not answer within {_START_TIMEOUT_S:.0f} s", next_step=step
+    )
 
 
 def _start_error(settings: Settings, code: int) -> StokerError:

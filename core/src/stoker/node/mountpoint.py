@@ -26,7 +26,9 @@ def check_mountpoint(mountpoint: str, sources: Sequence[SourceSpec]) -> None:
         entries = os.listdir(mountpoint)
     except FileNotFoundError as error:
         step = f"mkdir -p {mountpoint}"
-        raise StokerError(Reason.MountpointMissing, "there is no such folder", place=mountpoint, next_step=step) from error
+        raise StokerError(
+            Reason.MountpointMissing, "there is no such folder", place=mountpoint, next_step=step
+        ) from error
     except NotADirectoryError as error:
         step = "name a folder."
         raise StokerError(Reason.MountpointNotDirectory, "it is a file", place=mountpoint, next_step=step) from error

@@ -69,7 +69,10 @@ def resolve(data_set: DataSet, credentials: Mapping[str, Any], place: str) -> Re
     if spec.mode != "ro_mount":
         step = "use mode ro_mount; the other modes come with a later release."
         raise StokerError(
-            Reason.UnsupportedCombination, f"mode {spec.mode} is not served yet", place=f"{place}: spec.mode", next_step=step
+            Reason.UnsupportedCombination,
+            f"mode {spec.mode} is not served yet",
+            place=f"{place}: spec.mode",
+            next_step=step,
         )
     sources = []
     for index, resolved in enumerate(resolve_sources(spec)):
@@ -77,9 +80,7 @@ def resolve(data_set: DataSet, credentials: Mapping[str, Any], place: str) -> Re
         if resolved.uri.scheme not in SCHEMES:
             text = f"{resolved.uri.scheme}:// is not served yet"
             step = f"the schemes served are {', '.join(SCHEMES)}."
-            raise StokerError(
-                Reason.UnknownScheme, text, place=f"{place}: spec.sources[{index}].uri", next_step=step
-            )
+            raise StokerError(Reason.UnknownScheme, text, place=f"{place}: spec.sources[{index}].uri", next_step=step)
         sources.append(
             SourceSpec(
                 name=resolved.name,

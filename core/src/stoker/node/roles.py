@@ -57,7 +57,7 @@ def _receive(channel: Channel) -> dict[str, Entry]:
 
 
 def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
-    from stoker.cache.layout import current_boot
+    from stoker.cache.boot import current_boot
     from stoker.fuse.worker import Worker, WorkerParts
 
     cache = entries["cache"]

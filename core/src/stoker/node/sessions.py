@@ -95,9 +95,7 @@ class Sessions:
         with self._start():
             return await self._mount_and_wait(resolved, mountpoint, progress)
 
-    async def _mount_and_wait(
-        self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]
-    ) -> Session:
+    async def _mount_and_wait(self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]) -> Session:
         async with self._alone(mountpoint):
             existing = self._at(mountpoint)
             if existing is not None and existing.document == resolved.data_set.to_document():
@@ -250,5 +248,3 @@ class Sessions:
 
     def _alone(self, mountpoint: str) -> asyncio.Lock:
         return self._locks.setdefault(mountpoint, asyncio.Lock())
-
-

@@ -1,4 +1,4 @@
-"""Where a node keeps its state, sockets and cache, and how many processes it runs; read once from STOKER_* variables."""
+"""Where a node keeps state, sockets and cache, and how many processes it runs; from STOKER_* variables, read once."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Supervisor:
             if (names := entry.names_for(*key)) is not None:
                 self._send(channel, lambda entry=entry, names=names: entry.send(channel, names))
         self._send(channel, lambda: channel.send({"op": "ready", "wanted": self.wanted}))
-        self._watch(channel.fileno(), lambda: self._on_child_message(key, channel))
+        self._watch(channel.fileno(), lambda: self._drain(channel))
 
     @staticmethod
     def _send(channel: Channel, send: Callable[[], None]) -> None:
@@ -144,7 +144,7 @@ class Supervisor:
         self._watch(pidfd, lambda: self._on_death(key))
         if channel is not None:
             child.channel = channel
-            self._watch(channel.fileno(), lambda: self._on_child_message(key, channel))
+            self._watch(channel.fileno(), lambda: self._drain(channel))
 
     def _on_death(self, key: Key) -> None:
         child = self.children[key]
@@ -153,7 +153,7 @@ class Supervisor:
         child.pidfd, child.died = -1, time.monotonic()
         child.failures = 0 if child.died - child.started > _STABLE_S else child.failures + 1
         if child.channel is not None:
-            self._drain(key, child.channel)
+            self._drain(child.channel)
             self._unwatch(child.channel.fileno())
             child.channel.close()
             child.channel = None
@@ -173,20 +173,14 @@ class Supervisor:
 
     # --- messages
 
-    def _on_child_message(self, key: Key, channel: Channel) -> None:
-        try:
-            self._drain(key, channel)
-        except ChannelClosedError:
-            self._unwatch(channel.fileno())
-
-    def _drain(self, key: Key, channel: Channel) -> None:
+    def _drain(self, channel: Channel) -> None:
         with contextlib.suppress(ChannelClosedError):
             while (item := channel.recv()) is not None:
-                self._on_message(key, channel, *item)
+                self._on_message(channel, *item)
             return
         self._unwatch(channel.fileno())
 
-    def _on_message(self, key: Key, channel: Channel, message: dict[str, Any], fds: list[int]) -> None:
+    def _on_message(self, channel: Channel, message: dict[str, Any], fds: list[int]) -> None:
         match message["op"]:
             case "keep":
                 self._keep(Entry.received(message, fds))
@@ -310,7 +304,7 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             guest = Channel(sock.accept()[0])
             self._guests.append(guest)
-            self._watch(guest.fileno(), lambda: self._on_child_message(("guest", 0), guest))
+            self._watch(guest.fileno(), lambda: self._drain(guest))
 
     # --- the loop
 
