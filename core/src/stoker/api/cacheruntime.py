@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from stoker.api.base import Count, Many, Model, Priority, Share, ShortText, SourceUri, Text, Word
+from stoker.api.base import Count, Form, Many, Model, Priority, Share, ShortText, SourceUri, Text, Word
 from stoker.api.datasetstatus import Conditions, Reads
 from stoker.api.document import Kind
 from stoker.api.duration import Duration, DurationField
@@ -14,18 +14,20 @@ from stoker.api.fielderror import FieldError
 from stoker.api.kube import LabelSelector, Toleration
 from stoker.api.quantity import CountOrPercent, Percent, Quantity, SignedSize, Size, SizeOrPercent
 
-_NOT_A_CPU = "Write a Kubernetes quantity such as 500m, 2 or 1Gi."
-_RESOURCE = r"^[0-9]+(\.[0-9]+)?(m|[KMGTPE]i|[kMGTPE])?$"
+_RESOURCE = Form(r"^[0-9]+(\.[0-9]+)?(m|[KMGTPE]i|[kMGTPE])?$", 'Write a quantity as a string: "500m", "2" or 1Gi.')
+_PROXY = Form(r"^(https?://.+)?$", "Write http://host:port.")
 
 
 def _check_disk(value: str) -> str:
-    if any(part in ("", ".", "..") for part in value[1:].split("/")) or "\0" in value:
+    if not value.startswith("/") or any(part in ("", ".", "..") for part in value[1:].split("/")) or "\0" in value:
         raise FieldError(f"{value!r} is not a folder", accepted="Write an absolute path such as /mnt/nvme/stoker.")
     return value
 
 
-DiskPath = Annotated[str, Field(max_length=1024, pattern="^/"), AfterValidator(_check_disk)]
-ResourceAmount = Annotated[str, Field(max_length=32, pattern=_RESOURCE)]
+DiskPath = Annotated[
+    str, Field(max_length=1024, json_schema_extra={"pattern": "^(/[^/]+)+$"}), AfterValidator(_check_disk)
+]
+ResourceAmount = Annotated[str, Field(max_length=32), _RESOURCE]
 Resources = dict[Word, ResourceAmount]
 
 
@@ -140,7 +142,7 @@ class SourcePolicy(Model):
     """Endpoints that a DataSet may name; empty means all."""
     fsspec_protocols: Annotated[Many[Word], Field(max_length=64)] = ("webhdfs", "sftp")
     """Protocols that fsspec+ uris may use."""
-    proxy: Annotated[str, Field(max_length=1024, pattern=r"^(https?://.+)?$")] = ""
+    proxy: Annotated[Text, _PROXY] = ""
     """Url of the proxy to stores; empty for none."""
     ca_bundle: Annotated[str, Field(max_length=262144)] = ""
     """Certificate authorities of stores, as PEM text; empty for the system's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated
 
@@ -22,9 +22,10 @@ _ACCEPTED = "Write a duration such as 30s, 10m, 1h30m or 0s."
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A length of time, zero or more."""
+    """A length of time, zero or more, which remembers how it was written."""
 
     nanoseconds: int
+    text: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, value: object) -> Duration:
@@ -35,14 +36,16 @@ class Duration:
         total = int(sum(Fraction(number) * _UNITS_NS[unit] for number, unit in _TERMS.findall(value)))
         if total > _LARGEST_NS:
             raise FieldError(f"{value!r} is longer than 292 years", accepted=_ACCEPTED)
-        return cls(total)
+        return cls(total, value)
 
     @property
     def seconds(self) -> float:
         return self.nanoseconds / 10**9
 
     def __str__(self) -> str:
-        """The shortest exact form: `1h30m`, `250ms`, `0s`."""
+        """As it was written, else the shortest exact form: `1h30m`, `250ms`, `0s`."""
+        if self.text:
+            return self.text
         left, text = self.nanoseconds, ""
         for unit in ("h", "m", "s", "ms", "us", "ns"):
             count, left = divmod(left, _UNITS_NS[unit])

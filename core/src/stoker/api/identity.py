@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from stoker.api.base import Model, ObjectName, ShortText, Text, Word
+from stoker.api.base import Form, Model, ObjectName, ShortText, Text, Word
 from stoker.api.duration import Duration, DurationField
 from stoker.api.fielderror import FieldError
 from stoker.api.kube import Reference
 from stoker.api.reasons import Reason
 
-_ROLE = r"^(arn:aws[a-z-]*:iam::[0-9]{12}:role/.+)?$"
+_ROLE = Form(r"^(arn:aws[a-z-]*:iam::[0-9]{12}:role/.+)?$", "Write arn:aws:iam::<account>:role/<name>.")
 
 
 class AwsIdentity(Model):
     """How a pod's token is exchanged at AWS."""
 
-    role_arn: Annotated[str, Field(alias="roleARN", max_length=2048, pattern=_ROLE)] = ""
+    role_arn: Annotated[str, Field(alias="roleARN", max_length=2048), _ROLE] = ""
     """Role to assume; empty for the annotation of the service account."""
     audience: ShortText = "sts.amazonaws.com"
     """Audience of the token."""

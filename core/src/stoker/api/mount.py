@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stoker.api.base import Model
+from stoker.api.base import Form, Model
 from stoker.api.duration import Duration, DurationField
 from stoker.api.quantity import Size
 
 Profile = Literal["", "sequential-once", "parallel-once", "small-files-once", "small-files-epochs", "random"]
-OctalMode = Annotated[str, Field(max_length=4, pattern=r"^0?[0-7]{3}$")]
+OctalMode = Annotated[str, Field(max_length=4), Form(r"^0?[0-7]{3}$", 'Write octal permissions in quotes: "0444".')]
 Identifier = Annotated[int, Field(ge=0, le=2**32 - 2)]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from stoker.api.descriptions import field_descriptions
 from stoker.api.errors import StokerError
 from stoker.api.fielderror import FieldError, Location, field_path
 from stoker.api.reasons import Reason
@@ -117,7 +118,7 @@ def _described(model: type[BaseModel], location: Location) -> str:
     for here in _models(model, location[:-1]):
         for name, field in here.model_fields.items():
             if (field.alias or name) == location[-1]:
-                return " ".join((field.description or "").split())
+                return field_descriptions(here).get(name, "")
     return ""
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from stoker.api.base import Glob, Many, Model, SourceUri, Text, Word
+from stoker.api.base import Form, Glob, Many, Model, SourceUri, Text, Word
 from stoker.api.fielderror import FieldError
 
-NAME_PATTERN = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-_ENDPOINT = r"^(https?://[^/\s?#@]+(/[^\s?#@]*)?)?$"
+_NAME = Form(r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "Use letters, digits, -, _ and ., at most 63.")
+_ENDPOINT = Form(r"^(https?://[^/\s?#@]+(/[^\s?#@]*)?)?$", "Write http(s)://host[:port], without credentials.")
 
 
 def _check_path(value: str) -> str:
@@ -23,20 +22,15 @@ def _check_path(value: str) -> str:
     return value
 
 
-def _check_endpoint(value: str) -> str:
-    if not re.fullmatch(_ENDPOINT, value):
-        raise FieldError(f"{value!r} is not an endpoint", accepted="Write http(s)://host[:port], without credentials.")
-    return value
-
-
-MountPath = Annotated[str, Field(max_length=1024, pattern=r"^/"), AfterValidator(_check_path)]
-Endpoint = Annotated[str, Field(max_length=1024), AfterValidator(_check_endpoint)]
+MountPath = Annotated[
+    str, Field(max_length=1024, json_schema_extra={"pattern": "^/([^/]+(/[^/]+)*)?$"}), AfterValidator(_check_path)
+]
 
 
 class DataSetSource(Model):
     """One uri of a DataSet, shown at one path of the mount."""
 
-    name: Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)] | None = None
+    name: Annotated[Word, _NAME] | None = None
     """Unique in the DataSet. By default the last part of the uri."""
     uri: SourceUri
     """Where the data is: a folder or one object in a store, such as s3://bucket/prefix/. An https source is one file;
@@ -49,9 +43,9 @@ class DataSetSource(Model):
     """Globs on the key relative to the uri; what matches one is not shown."""
     ignore_missing: bool = False
     """Accept a uri below which there is no object; otherwise that is an error."""
-    endpoint: Endpoint = ""
+    endpoint: Annotated[Text, _ENDPOINT] = ""
     """Url of an S3, Azure or GCS compatible store, such as https://minio.example.com:9000; empty for the provider's."""
-    region: Annotated[str, Field(max_length=63)] = ""
+    region: Word = ""
     """Region of the bucket; empty to find out."""
     options: dict[Word, Text] = Field({}, max_length=32)
     """Further options of the store, from the list in docs/SOURCES.md."""

@@ -28,6 +28,8 @@ _FORMS = {
     "dataset": "dataset://namespace/name/sub/path/",
 }
 SCHEMES = tuple(_FORMS)
+URI_PATTERN = rf"^({'|'.join(SCHEMES)}|fsspec\+[a-z][a-z0-9]*)://.+$"
+"""What schemas can see of it."""
 _OFTEN_MEANT = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs", "http": "https"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
