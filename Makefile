@@ -11,7 +11,7 @@ help: ## list the targets
 
 demo: $(READY) ## the main job on real input: an S3 server, a mount, a preload, every byte compared, a table of times
 	@.ci/fuse-allowed
-	@$(BIN)/python bench/demo.py
+	@PYTHONPATH=tests $(BIN)/python -m bench.demo
 
 test: $(READY) ## all tests but the long ones
 	@if .ci/fuse-allowed; then $(BIN)/pytest -m "not slow"; \
@@ -25,10 +25,11 @@ check: $(READY) ## ruff, mypy, import-linter, drift of generated files
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m stoker.api.schema --check
 	$(BIN)/python -m stoker.cli.reference --check
+	$(BIN)/python -m bench.readme --check
 
 bench: $(READY) ## Stoker, the native disk and plain obstore side by side; QUICK=1 for a short form
 	@.ci/fuse-allowed
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(QUICK),--quick)
 
 e2e: $(READY) ## the long scenarios on real mounts
 	@.ci/fuse-allowed

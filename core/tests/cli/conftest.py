@@ -121,23 +121,29 @@ def stoker(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
 
 
 @pytest.fixture
-def data_set(place: Path) -> Path:
-    """A DataSet of one local folder."""
+def write_data_set(place: Path) -> Callable[..., Path]:
+    """A file of DataSets with these names, all of one local folder."""
     (place / "origin").mkdir()
     (place / "origin" / "a.bin").write_bytes(b"a")
-    return write_data_set(place, "imagenet")
+
+    def write(*names: str) -> Path:
+        path = place / "dataset.yaml"
+        documents = [
+            {
+                "apiVersion": "stoker.dev/v1alpha1",
+                "kind": "DataSet",
+                "metadata": {"name": name},
+                "spec": {"sources": [{"uri": f"file://{place}/origin/"}]},
+            }
+            for name in names
+        ]
+        path.write_text("---\n".join(json.dumps(document) + "\n" for document in documents))
+        return path
+
+    return write
 
 
-def write_data_set(place: Path, *names: str) -> Path:
-    path = place / "dataset.yaml"
-    documents = [
-        {
-            "apiVersion": "stoker.dev/v1alpha1",
-            "kind": "DataSet",
-            "metadata": {"name": name},
-            "spec": {"sources": [{"uri": f"file://{place}/origin/"}]},
-        }
-        for name in names
-    ]
-    path.write_text("---\n".join(json.dumps(document) + "\n" for document in documents))
-    return path
+@pytest.fixture
+def data_set(write_data_set: Callable[..., Path]) -> Path:
+    """A DataSet of one local folder."""
+    return write_data_set("imagenet")

@@ -1,0 +1,102 @@
+"""`make bench`: all rows, or those named, printed as a table and stored in bench/results/latest.json."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.listing import FlatFolder, list_source
+from bench.measure import Row, drop_caches
+from bench.preloads import preload_large, preload_small
+from bench.sequential import seq_cold_loopback, seq_warm
+from bench.setup import Setup, bench_setup, work_folder
+from bench.small import SmallFiles
+from bench.store import running_store
+from bench.table import results_table
+
+RESULTS = Path("bench/results/latest.json")
+_RUNS = 5
+
+console = Console()
+
+
+def _small(setup: Setup, names: set[str]) -> Iterator[Row]:
+    with contextlib.closing(SmallFiles(setup)) as files:
+        if "hot_small" in names:
+            yield files.hot()
+        if "small_disk" in names:
+            yield files.from_disk()
+
+
+def _flat(setup: Setup, names: set[str]) -> Iterator[Row]:
+    with contextlib.closing(FlatFolder(setup)) as folder:
+        if "list_100k" in names:
+            yield folder.all_entries()
+        if "first_entry" in names:
+            yield folder.first_entry()
+
+
+def _one(row: Callable[[Setup], Row]) -> Callable[[Setup, set[str]], Iterator[Row]]:
+    def measure(setup: Setup, _names: set[str]) -> Iterator[Row]:
+        yield row(setup)
+
+    return measure
+
+
+# Rows that work on the same data are measured by one function.
+ROWS: dict[tuple[str, ...], Callable[[Setup, set[str]], Iterator[Row]]] = {
+    ("hot_small", "small_disk"): _small,
+    ("list_100k", "first_entry"): _flat,
+    ("seq_warm",): _one(seq_warm),
+    ("seq_cold_loopback",): _one(seq_cold_loopback),
+    ("preload_large",): _one(preload_large),
+    ("preload_small",): _one(preload_small),
+    ("list_source",): _one(list_source),
+}
+NAMES = [name for names in ROWS for name in names]
+
+
+def measure(names: set[str], *, quick: bool) -> Iterator[Row]:
+    """The rows of these names, one by one."""
+    with (
+        work_folder("bench") as root,
+        running_store(root / "store") as store,
+        bench_setup(store, root, quick=quick, runs=_RUNS) as setup,
+    ):
+        for group, rows in ROWS.items():
+            if names & set(group):
+                yield from rows(setup, names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data; stores no results")
+    parser.add_argument("rows", nargs="*", choices=[[], *NAMES], help="only these rows; stores no results")
+    chosen = parser.parse_args()
+    if not drop_caches():
+        print(
+            "Only root may drop the kernel's caches: rows that read from disk are measured from memory.",
+            file=sys.stderr,
+        )
+    rows = []
+    console.print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for row in measure(set(chosen.rows or NAMES), quick=chosen.quick):
+        console.print(f"{row.row}: {row.subject:,.1f} {row.unit}, {row.reference_name} {row.reference:,.1f}")
+        rows.append(row)
+    results = [row.to_json() for row in rows]
+    console.print(results_table(results))
+    if not chosen.quick and not chosen.rows:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        console.print(f"stored in {RESULTS}; python -m bench.readme writes them into README.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

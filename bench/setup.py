@@ -1,0 +1,101 @@
+"""What the rows work on: a folder on disk, a store with data in it, nodes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.store import S3Store
+
+from bench.store import Store
+from servers.node import Node, data_set, running_node
+
+_PARALLEL_PUTS = 32
+_ON_DISK = "/var/tmp"
+
+
+@dataclass
+class Setup:
+    """One run of the bench. `quick` is a tenth of the data."""
+
+    root: Path
+    store: Store
+    quick: bool
+    runs: int
+    _nodes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _count: int = 0
+
+    def count(self, full: int) -> int:
+        """So many files, or a tenth of them."""
+        return full // 10 if self.quick else full
+
+    def new_node(self) -> Node:
+        """A node with an empty cache, on the disk where everything else is."""
+        self._count += 1
+        return self._nodes.enter_context(running_node(self.root / f"n{self._count}", **self.store.environment))
+
+    def drop_node(self, node: Node) -> None:
+        """End a node and give its disk space back."""
+        node.close()
+        shutil.rmtree(node.root)
+
+    def local_files(self, name: str, count: int, size: int) -> Path:
+        """A folder of random files: the native reference and, by file://, a source."""
+        folder = self.root / name
+        for index in range(count):
+            path = folder / f"{index // 1000:03d}" / f"{index:06d}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(os.urandom(size))
+        return folder
+
+    def fill(self, prefix: str, count: int, size: int) -> None:
+        """Random objects below a prefix of the store."""
+        objects = {f"{prefix}/{index // 1000:03d}/{index:06d}.bin": size for index in range(count)}
+        asyncio.run(put_random(self.store.open(), objects))
+
+    def s3(self, name: str, prefix: str) -> dict[str, Any]:
+        return data_set(name, self.store.source(prefix))
+
+    def file(self, name: str, folder: Path) -> dict[str, Any]:
+        return data_set(name, {"uri": f"file://{folder}/"})
+
+    def close(self) -> None:
+        self._nodes.close()
+
+
+async def put_random(store: S3Store, objects: Mapping[str, int]) -> None:
+    """Put an object of so many random bytes for each key."""
+    pending = iter(objects.items())
+
+    async def work() -> None:
+        for key, size in pending:
+            await obstore.put_async(store, key, os.urandom(size))
+
+    await asyncio.gather(*(work() for _ in range(min(_PARALLEL_PUTS, len(objects)))))
+
+
+@contextlib.contextmanager
+def work_folder(name: str) -> Iterator[Path]:
+    """A folder on disk that is gone afterwards; short, because the paths of sockets are."""
+    root = Path(tempfile.mkdtemp(prefix=f"stoker-{name}-", dir=_ON_DISK))
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def bench_setup(store: Store, root: Path, *, quick: bool, runs: int) -> Iterator[Setup]:
+    setup = Setup(root, store, quick, runs)
+    try:
+        yield setup
+    finally:
+        setup.close()
