@@ -18,7 +18,17 @@ import lmdb
 
 from stoker.cache.files import OpenFile
 from stoker.cache.index import IndexReader
-from stoker.cache.layout import CHUNK, PAGE, PAGES_PER_CHUNK, chunk_count, chunk_pages, object_path, run_bits, tier_of
+from stoker.cache.layout import (
+    CHUNK,
+    PAGE,
+    PAGES_PER_CHUNK,
+    bits_bytes,
+    chunk_count,
+    chunk_pages,
+    object_path,
+    run_bits,
+    tier_of,
+)
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import ChunkRecord
 from stoker.cache.root import tier_seed
@@ -141,6 +151,14 @@ class CacheReader:
         """A hit when every page of the object is present and verified in this boot: fit for passthrough."""
         hit = self.find(oid, size, 0, -(-size // PAGE)) if size else None
         return hit if hit is not None and not hit.unverified else None
+
+    def present_bytes(self, oid: bytes, size: int) -> int:
+        """How many bytes of the object are cached now. One look-up per chunk: for people, not for reads."""
+        if not self._roots:
+            return 0
+        tier = tier_of(oid, self._seeds)
+        chunks = ((number, self._chunk(tier, oid, number)) for number in range(chunk_count(size)))
+        return sum(bits_bytes(size, number, seen.present) for number, seen in chunks if seen is not None)
 
     def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> bytes:
         """The bytes [offset, offset + length) of the object, cut at its end. May run in another thread.
