@@ -1,0 +1,284 @@
+"""The `stoker` command on real mounts: what it does, what it refuses, what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.node import STOKER, Node, data_set, processes_of, running_node, wait_for
+
+pytestmark = pytest.mark.fuse
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    root = Path(tempfile.mkdtemp(prefix="stoker-", dir="/var/tmp"))
+    with running_node(root, STOKER_IDLE_EXIT_SECONDS="0.5") as found:
+        yield found
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def origin(node: Node) -> Path:
+    """A local source of three files."""
+    folder = node.root / "origin"
+    (folder / "train").mkdir(parents=True)
+    (folder / "train" / "a.bin").write_bytes(os.urandom(100_000))
+    (folder / "train" / "b.bin").write_bytes(os.urandom(3))
+    (folder / "labels.csv").write_bytes(b"a,1\n")
+    return folder
+
+
+@pytest.fixture
+def document(node: Node, origin: Path) -> dict[str, Any]:
+    made = data_set("cats", {"uri": f"file://{origin}/"})
+    (node.root / "dataset.yaml").write_text(json.dumps(made))
+    (node.root / "data").mkdir()
+    return made
+
+
+def refused(node: Node, code: int, reason: str, *arguments: str, stdin: str = "") -> str:
+    """The one line of a command that must fail, within two seconds of our own doing."""
+    begun = time.monotonic()
+    done = node.run(*arguments, stdin=stdin)
+    assert done.returncode == code, done
+    assert done.stderr.startswith(f"{reason}: "), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert " Next: " in done.stderr
+    assert time.monotonic() - begun < 2 + 1, "an interpreter's start included"
+    return done.stderr
+
+
+def mounted_below(root: Path) -> bool:
+    return str(root) in Path("/proc/self/mountinfo").read_text()
+
+
+def ended(node: Node) -> bool:
+    return not processes_of(node.root)
+
+
+@pytest.mark.usefixtures("document")
+def test_the_main_job(node: Node, origin: Path) -> None:
+    assert "3 files" in node.ok("mount", "-f", "dataset.yaml", "./data")
+    assert (node.root / "data/train/a.bin").read_bytes() == (origin / "train/a.bin").read_bytes()
+    assert node.ok("preload", "-f", "dataset.yaml").startswith("preloaded cats: 3 files of 3, ")
+    status = json.loads(node.ok("status", "--json"))
+    (mount,) = status["mounts"]
+    assert mount["mountpoint"] == str(node.root / "data")
+    assert (mount["files"], mount["cachedFiles"], mount["cachedPercent"]) == (3, 3, 100.0)
+    assert "default/cats" in node.ok("status")
+    assert node.ok("unmount", "./data") == f"unmounted {node.root}/data\n"
+    assert not mounted_below(node.root)
+    assert os.listdir(node.root / "data") == []
+    wait_for(lambda: ended(node), what="the node ends after its last mount")
+    assert not (node.root / "run" / "admin.sock").exists()
+
+
+@pytest.mark.usefixtures("document")
+def test_the_same_command_again_changes_nothing(node: Node) -> None:
+    first = node.ok("mount", "-f", "dataset.yaml", "data")
+    before = json.loads(node.ok("status", "--json"))["mounts"]
+    assert node.ok("mount", "-f", "dataset.yaml", "data") == first
+    after = json.loads(node.ok("status", "--json"))["mounts"]
+    assert [(m["id"], m["generation"]) for m in after] == [(m["id"], m["generation"]) for m in before]
+    assert node.ok("preload", "-f", "dataset.yaml").startswith("preloaded cats: 3 files of 3")
+    sent = json.loads(node.ok("status", "--json"))["mounts"][0]["bytesFromSource"]
+    node.ok("preload", "-f", "dataset.yaml")
+    assert json.loads(node.ok("status", "--json"))["mounts"][0]["bytesFromSource"] == sent, "only what is missing"
+    node.ok("unmount", "data")
+    assert node.ok("unmount", "data") == f"nothing is mounted at {node.root}/data\n"
+
+
+@pytest.mark.usefixtures("document")
+def test_preload_without_a_mount_and_of_a_part(node: Node) -> None:
+    assert node.ok("preload", "-f", "dataset.yaml", "--path", "train/**").startswith("preloaded cats: 2 files of 2")
+    wait_for(lambda: ended(node), what="the node ends after its last job")
+
+
+def test_several_data_sets_of_one_file(node: Node, document: dict[str, Any]) -> None:
+    other = {**document, "metadata": {"name": "dogs"}}
+    text = f"{json.dumps(document)}\n---\n{json.dumps(other)}\n"
+    out = node.ok("mount", "-f", "-", "data", stdin=text)
+    assert out.count("mounted") == 2
+    assert (node.root / "data/dogs/labels.csv").read_bytes() == b"a,1\n"
+    assert node.ok("unmount", "data").count("unmounted") == 2
+    assert not mounted_below(node.root)
+
+
+@pytest.mark.usefixtures("document")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_foreground_unmounts_at_its_end(node: Node, number: int) -> None:
+    command = [*STOKER, "mount", "-f", "dataset.yaml", "data", "--foreground"]
+    with subprocess.Popen(command, env=node.env, cwd=node.root, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith("mounted default/cats")
+        assert (node.root / "data/labels.csv").read_bytes() == b"a,1\n"
+        child.send_signal(number)
+        assert child.wait(20) == 0
+    assert not mounted_below(node.root)
+
+
+class TestCL01:
+    """rclone#7304: the cause at once, nothing mounted, nothing left running."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_left(self, node: Node) -> Iterator[None]:
+        yield
+        assert ended(node)
+        assert not mounted_below(node.root)
+
+    @pytest.mark.usefixtures("document")
+    def test_mountpoints(self, node: Node) -> None:
+        (node.root / "file").write_text("")
+        assert "origin" in refused(node, 1, "MountpointNotEmpty", "mount", "-f", "dataset.yaml", "origin/..")
+        refused(node, 1, "MountpointMissing", "mount", "-f", "dataset.yaml", "nowhere")
+        refused(node, 1, "MountpointNotDirectory", "mount", "-f", "dataset.yaml", "file")
+        (node.root / "origin" / "in").mkdir()
+        refused(node, 1, "MountpointInsideSource", "mount", "-f", "dataset.yaml", "origin/in")
+
+    @pytest.mark.usefixtures("document")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+    def test_no_rights_and_no_fusermount3(self, node: Node) -> None:
+        os.chmod(node.root, 0o755)
+        (node.root / "home").mkdir()
+        os.chown(node.root / "home", 65534, 65534)
+        env = {**node.env, "PATH": str(node.root / "home"), "HOME": str(node.root / "home")}
+        for name in ("STATE", "RUN", "CACHE"):
+            env[f"STOKER_{name}_DIR"] = str(node.root / "home" / name)
+        command = [*STOKER, "mount", "-f", "dataset.yaml", "data"]
+        done = subprocess.run(command, env=env, cwd=node.root, user=65534, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith(("FuseUnavailable: ", "PermissionDenied: ")), done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+class TestCL02:
+    """rclone#5315: what is not there, or not allowed, is an error of the mount and not of the first read."""
+
+    def test_a_folder_that_is_not_there(self, node: Node, document: dict[str, Any], origin: Path) -> None:
+        document["spec"]["sources"][0]["uri"] = f"file://{origin}/nowhere/"
+        refused(node, 1, "SourceNotFound", "mount", "-f", "-", "data", stdin=json.dumps(document))
+        assert not mounted_below(node.root)
+
+    def test_an_empty_folder(self, node: Node, document: dict[str, Any], origin: Path) -> None:
+        (origin / "empty").mkdir()
+        source = document["spec"]["sources"][0]
+        source["uri"] = f"file://{origin}/empty/"
+        refused(node, 1, "SourceEmpty", "mount", "-f", "-", "data", stdin=json.dumps(document))
+        source["ignoreMissing"] = True
+        node.ok("mount", "-f", "-", "data", stdin=json.dumps(document))
+        assert os.listdir(node.root / "data") == []
+
+    def test_an_endpoint_that_nobody_answers(self, node: Node, document: dict[str, Any]) -> None:
+        document["spec"]["sources"] = [{"uri": "s3://bucket/", "endpoint": "http://127.0.0.1:9", "region": "us-east-1"}]
+        document["spec"]["mount"] = {"retries": 1}
+        document["spec"]["identity"] = {"mode": "None"}
+        begun = time.monotonic()
+        done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document))
+        assert time.monotonic() - begun < 30
+        assert done.returncode == 1
+        assert done.stderr.startswith("SourceUnavailable: "), done.stderr
+        assert not mounted_below(node.root)
+
+
+class TestCL05:
+    """ci-infra#834: a dead mount of our own is replaced; a live one of others is left alone."""
+
+    @pytest.mark.usefixtures("document")
+    def test_after_every_process_was_killed(self, node: Node) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        for pid in processes_of(node.root):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in processes_of(node.root):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: ended(node))
+        with pytest.raises(OSError, match="not connected"):
+            os.listdir(node.root / "data")
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        assert (node.root / "data/labels.csv").read_bytes() == b"a,1\n"
+        assert Path("/proc/self/mountinfo").read_text().count(f" {node.root}/data ") == 1
+
+    @pytest.mark.usefixtures("document")
+    def test_a_dead_mount_is_unmounted(self, node: Node) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        for pid in processes_of(node.root):
+            os.kill(pid, signal.SIGSTOP)
+        for pid in processes_of(node.root):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: ended(node))
+        assert "its node was gone" in node.ok("unmount", "data")
+        assert not mounted_below(node.root)
+
+    def test_another_data_set_is_mounted_there(self, node: Node, document: dict[str, Any]) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        other = {**document, "metadata": {"name": "dogs"}}
+        line = refused(node, 1, "AlreadyMounted", "mount", "-f", "-", "data", stdin=json.dumps(other))
+        assert "default/cats" in line
+        assert (node.root / "data/labels.csv").read_bytes() == b"a,1\n"
+
+    @pytest.mark.usefixtures("document")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a tmpfs")
+    def test_a_mount_of_others(self, node: Node) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(node.root / "data")], check=True)
+        try:
+            refused(node, 1, "AlreadyMounted", "mount", "-f", "dataset.yaml", "data")
+            assert os.path.ismount(node.root / "data")
+            assert "tmpfs" in refused(node, 1, "NotMounted", "unmount", "data")
+        finally:
+            subprocess.run(["umount", str(node.root / "data")], check=True)
+
+
+class TestNode:
+    @pytest.mark.usefixtures("document")
+    def test_a_busy_mount_is_kept_unless_forced(self, node: Node) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        with open(node.root / "data/labels.csv", "rb") as file:
+            refused(node, 1, "MountBusy", "unmount", "data")
+            assert file.read() == b"a,1\n"
+            node.ok("unmount", "--force", "data")
+        assert not mounted_below(node.root)
+
+    @pytest.mark.usefixtures("document")
+    def test_stop_takes_every_mount_away(self, node: Node) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        node.ok("node", "--stop")
+        wait_for(lambda: ended(node))
+        assert not mounted_below(node.root)
+        assert node.ok("node", "--stop") == "no node is running\n"
+
+    @pytest.mark.usefixtures("document")
+    def test_a_second_node_on_the_same_state_is_refused(self, node: Node) -> None:
+        node.ok("mount", "-f", "dataset.yaml", "data")
+        refused(node, 1, "NodeAlreadyRunning", "node")
+
+    @pytest.mark.usefixtures("document")
+    def test_a_cache_folder_that_is_not_ours(self, node: Node) -> None:
+        (node.root / "cache").mkdir()
+        (node.root / "cache" / "thesis.txt").write_text("mine")
+        refused(node, 1, "CacheFolderForeign", "mount", "-f", "dataset.yaml", "data")
+        assert os.listdir(node.root / "cache") == ["thesis.txt"]
+        wait_for(lambda: ended(node))
+
+    def test_a_runtime_in_the_file_sets_up_the_cache(self, node: Node, document: dict[str, Any]) -> None:
+        runtime = {
+            "apiVersion": "stoker.dev/v1alpha1",
+            "kind": "CacheRuntime",
+            "metadata": {"name": "disks"},
+            "spec": {"tiers": [{"path": f"{node.root}/disk{n}", "quota": "64Mi"} for n in (1, 2)]},
+        }
+        text = f"{json.dumps(runtime)}\n---\n{json.dumps(document)}\n"
+        node.ok("mount", "-f", "-", "data", stdin=text)
+        tiers = json.loads(node.ok("status", "--json"))["node"]["cache"]["tiers"]
+        assert [(tier["path"], tier["limitBytes"]) for tier in tiers] == [
+            (f"{node.root}/disk{n}", 64 << 20) for n in (1, 2)
+        ]
