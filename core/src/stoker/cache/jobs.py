@@ -183,6 +183,8 @@ class SweepJob(IndexJob):
                 self.removed += 1
             return False
         stat = entry.stat(follow_symlinks=False)
+        if stat.st_size > record.size:
+            return False  # not the file we wrote: the record is dropped, and the file unlinked with it
         if not on_the_way:
             edit.found(oid, stat.st_blocks * 512)
         if stat.st_mode & 0o077:

@@ -12,9 +12,10 @@ INDEX_BYTES_PER_OBJECT = 1024
 """Set aside per granted inode for its records and its name in the folder: 500 bytes measured, doubled for pages that
 LMDB copies."""
 
-INDEX_SLACK_SHARE = 64
-INDEX_SLACK_BYTES = (32 << 10, 64 << 20)
-"""Of the limit, one part in 64, within these bounds, is kept for the index to grow by while it commits."""
+INDEX_LEAST_BYTES = 192 << 10
+INDEX_SLACK_BYTES = 128 << 20
+"""Kept free for the index to grow by in a commit. LMDB copies each page it changes before it uses old ones again: at
+most the whole index once more, and not more than a commit of 8,192 objects can touch; a new one grows to 192 KiB."""
 
 LEAST_GRANT_BYTES = 8 << 20
 """Small rooms go to whoever asks first (two chunks and more); the rest of the fetchers get it by recall."""
@@ -70,6 +71,8 @@ class Ledger:
     indexed: Amount = Amount()
     zombies: Amount = Amount()
     fixed: Amount = Amount()
+    index_bytes: int = 0
+    """The part of `fixed` that is the index."""
     outstanding: dict[int, Amount] = field(default_factory=dict)
 
     def granted(self) -> Amount:
@@ -88,7 +91,7 @@ class Ledger:
     def room(self, free: Amount) -> Amount:
         """What may still be granted."""
         granted, most, floor = self.granted(), self.limits.most(), self.limits.floor()
-        slack = min(max(most.bytes // INDEX_SLACK_SHARE, INDEX_SLACK_BYTES[0]), INDEX_SLACK_BYTES[1])
+        slack = max(INDEX_LEAST_BYTES - self.index_bytes, min(self.index_bytes, INDEX_SLACK_BYTES))
         index = slack + granted.inodes * INDEX_BYTES_PER_OBJECT
         by_limit = most - self.held()
         by_disk = free - granted - floor

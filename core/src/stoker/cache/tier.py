@@ -107,6 +107,7 @@ class Tier:
     def refresh_fixed(self) -> None:
         """What folders, index and marker take."""
         nbytes = self.index_bytes + sum(self.folders.values()) + 4 * BLOCK
+        self.ledger.index_bytes = self.index_bytes
         self.ledger.fixed = Amount(nbytes, len(self.folders) + FIXED_INODES)
 
     def set_totals(self, totals: Totals) -> None:
