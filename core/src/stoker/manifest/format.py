@@ -33,6 +33,8 @@ FLAGS = DIRECTORY | ARCHIVED | WHOLE_SOURCE
 
 ROOT = 1
 MAX_NAME = 255
+MAX_BELOW = 4096  # bytes of a path below its source: PATH_MAX, what a program can name at all
+MAX_PATH = 1024 + 1 + MAX_BELOW  # with the mount path of the source in front
 
 # magic, version, header bytes, records, files, directories, bytes of all files,
 # length of names, etags and catalogue, SHA-256 of all behind the header.

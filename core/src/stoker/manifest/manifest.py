@@ -33,6 +33,7 @@ from stoker.manifest.walk import walk
 from stoker.sources.base import ObjectVersion
 
 _BATCH = 256  # records that a listing decodes at once: more than one READDIRPLUS answer holds, cheap to throw away
+_PIECE_BYTES = 1 << 20
 _NAME = struct.Struct("<QB")
 _NAME_AT = 16
 _PARENT = struct.Struct("<Q")
@@ -179,20 +180,35 @@ class Manifest:
             inode = parent
         return b"/".join(reversed(names))
 
-    def object(self, inode: int) -> ObjectRef:
-        """The object version that the file `inode` shows."""
+    def object(self, inode: int, path: bytes | None = None) -> ObjectRef:
+        """The object version that the file `inode` shows. `path`: of the inode, when known; saves the way up."""
         record = self.record(inode)
         if record.flags & DIRECTORY:
             raise self._corrupt(f"inode {inode} is a directory, not an object")
         if record.source >= len(self.sources):
             raise self._corrupt(f"inode {inode} names a source that is not there")
-        version = ObjectVersion(self._key(inode, record), record.size, self._etag(inode, record), record.mtime_ns)
+        key = self._key(inode, record, self.path(inode) if path is None else path)
+        version = ObjectVersion(key, record.size, self._etag(inode, record), record.mtime_ns)
         return ObjectRef(record.source, version)
 
     def files_matching(self, globs: Globs) -> Iterator[int]:
         """The inodes of the files whose path in the mount matches, in the order of their paths."""
         matches = globs.matches
         return (inode for inode, path, is_dir, _, _ in walk(self) if not is_dir and matches(path))
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """All inodes in order with their raw records."""
+        inode = ROOT
+        while inode <= self._records:
+            end = min(inode + _BATCH, self._records + 1)
+            for fields in RECORD.iter_unpack(self._mapped[_record_at(inode) : _record_at(end)]):
+                yield inode, Record._make(fields)
+                inode += 1
+
+    def content(self) -> Iterator[bytes]:
+        """All that the digest covers, in pieces."""
+        for at in range(HEADER_BYTES, self.header.file_length, _PIECE_BYTES):
+            yield self._mapped[at : at + _PIECE_BYTES]
 
     def record(self, inode: int) -> Record:
         """The raw record. Raises StokerError ManifestCorrupt for a number that is no inode."""
@@ -228,13 +244,13 @@ class Manifest:
             raise self._corrupt(f"the names of inodes {first} to {end - 1} are not names of files")
         return children
 
-    def _key(self, inode: int, record: Record) -> bytes:
+    def _key(self, inode: int, record: Record, path: bytes) -> bytes:
         source = self.sources[record.source]
         if record.flags & WHOLE_SOURCE:
             if source.single is None:
                 raise self._corrupt(f"inode {inode} is the one object of a source that has none")
             return source.single
-        path, mount = self.path(inode), self._mounts[record.source]
+        mount = self._mounts[record.source]
         if not mount:
             return source.prefix + path
         if not path.startswith(mount + b"/"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stoker.api.reasons import Reason
-from stoker.manifest.format import MAX_NAME
+from stoker.manifest.format import MAX_BELOW, MAX_NAME
 
 # Components of 1 to 255 bytes that are neither `.` nor `..`, each with a slash behind it but perhaps the last.
 # Possessive: a key that does not match is refused in one pass.
@@ -17,7 +17,7 @@ def hidden_reason(relative: bytes) -> Reason | None:
 
     One slash at the end is a folder's marker. Of several reasons the first in the order below is given.
     """
-    if _SHOWABLE.match(relative):
+    if len(relative) <= MAX_BELOW and _SHOWABLE.match(relative):
         return None
     if b"\0" in relative:
         return Reason.NulByte
