@@ -38,6 +38,7 @@ _COMMANDS = {
     "preload": "stoker.cli.preload",
     "status": "stoker.cli.status",
     "unmount": "stoker.cli.unmount",
+    "manifest": "stoker.cli.manifest",
     "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",
 }

@@ -30,9 +30,12 @@ def command(runtime: str | None, stop: bool) -> int:
     """
     if stop:
         return _stop()
-    from stoker.node.launch import become_node
+    from stoker.node.launch import become_node, is_running
 
     chosen = settings()
+    if is_running(chosen):
+        text, step = "a node of this user runs already", "use it, or end it: stoker node --stop"
+        raise StokerError(Reason.NodeAlreadyRunning, text, place=chosen.state_dir, next_step=step)
     become_node(with_runtime(chosen, documents.read_runtime(runtime) if runtime else None))
     return 1
 
