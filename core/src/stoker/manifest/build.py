@@ -19,9 +19,8 @@ from typing import IO
 from stoker.api.errors import StokerError
 from stoker.manifest.format import HEADER_BYTES, Catalogue, Header, ManifestSource
 from stoker.manifest.grow import Tree
-from stoker.manifest.hidden import HiddenKeys
 from stoker.manifest.levels import Levels
-from stoker.manifest.lines import SourceLines, folder_line, ranks
+from stoker.manifest.lines import Line, SourceLines, folder_line, parse, ranks
 from stoker.manifest.sort import ExternalSort
 from stoker.sources.base import ObjectEntry
 
@@ -48,12 +47,9 @@ class ManifestBuilder:
 
     def __init__(self, sources: Sequence[ManifestSource], directory: str, *, run_bytes: int = _RUN_BYTES) -> None:
         self._directory = directory
-        self._hidden = HiddenKeys()
         self._ranks = ranks(sources)
-        self._lines = [
-            SourceLines(number, source, self._ranks.index(number), self._hidden)
-            for number, source in enumerate(sources)
-        ]
+        self._lines = [SourceLines(number, source, self._ranks.index(number)) for number, source in enumerate(sources)]
+        self._stale: set[tuple[int, int]] = set()
         self._sort = ExternalSort(directory, run_bytes)
         self._sort.extend([folder_line(source.mount) for source in sources if source.mount])
 
@@ -69,6 +65,13 @@ class ManifestBuilder:
         """A page of the listing of one source. Raises StokerError for what no store should list."""
         self._sort.extend(self._lines[source].take(entries))
 
+    def restart(self, number: int, source: ManifestSource) -> None:
+        """Forget what was added of one source: it is listed anew, perhaps from a replica."""
+        before = self._lines[number]
+        if before.objects:
+            self._stale.add((before.rank, before.attempt))
+        self._lines[number] = SourceLines(number, source, before.rank, before.attempt + 1)
+
     def objects(self, source: int) -> int:
         """How many objects of a source were added, hidden ones too."""
         return self._lines[source].objects
@@ -77,14 +80,22 @@ class ManifestBuilder:
         """Write the file `<digest>.manifest`; a good one that is there already stays. Raises OSError."""
         sources = self._finish_sources()
         with contextlib.closing(Levels(self._directory)) as levels:
-            tree = Tree(levels, sources, self._ranks, self._hidden)
-            tree.grow(self._sort.sorted())
+            tree = Tree(levels, sources, self._ranks)
+            tree.grow(self._current_lines())
+            hidden = tree.hidden
+            for lines in self._lines:
+                hidden.merge(lines.hidden)
             with _building(self._directory) as file:
-                header = _write(file, tree, levels, Catalogue(sources, self._hidden.counts(), self._hidden.samples()))
+                header = _write(file, tree, levels, Catalogue(sources, hidden.counts(), hidden.samples()))
                 path = os.path.join(self._directory, header.digest.hex() + SUFFIX)
                 _publish(file, path, header)
-        counts = self._hidden.counts()
-        return ManifestSummary(path, header.digest.hex(), tree.files, tree.directories, tree.bytes, counts)
+        return ManifestSummary(path, header.digest.hex(), tree.files, tree.directories, tree.bytes, hidden.counts())
+
+    def _current_lines(self) -> Iterator[Line]:
+        lines = map(parse, self._sort.sorted())
+        if not self._stale:
+            return lines
+        return (line for line in lines if (line.rank, line.attempt) not in self._stale)
 
     def _finish_sources(self) -> tuple[ManifestSource, ...]:
         sources = []

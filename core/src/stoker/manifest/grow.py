@@ -8,7 +8,7 @@ from stoker.api.reasons import Reason
 from stoker.manifest.format import DIRECTORY, WHOLE_SOURCE, ManifestSource
 from stoker.manifest.hidden import HiddenKeys
 from stoker.manifest.levels import Levels
-from stoker.manifest.lines import Line, parse
+from stoker.manifest.lines import Line
 
 
 class _Folder:
@@ -24,21 +24,19 @@ class _Folder:
 class Tree:
     """Takes lines in order and appends records to `levels`. `sources` in the order of their number."""
 
-    def __init__(
-        self, levels: Levels, sources: Sequence[ManifestSource], ranks: Sequence[int], hidden: HiddenKeys
-    ) -> None:
-        self._levels, self._sources, self._ranks, self._hidden = levels, sources, ranks, hidden
+    def __init__(self, levels: Levels, sources: Sequence[ManifestSource], ranks: Sequence[int]) -> None:
+        self._levels, self._sources, self._ranks = levels, sources, ranks
+        self.hidden = HiddenKeys()
         self._folders: list[_Folder] = [_Folder(b"", 0, 0)]
         self._path = b""
         self.files = 0
         self.directories = 1
         self.bytes = 0
 
-    def grow(self, lines: Iterable[bytes]) -> None:
+    def grow(self, lines: Iterable[Line]) -> None:
         """All lines. A file waits for the next line, which shows whether something is below its path."""
         waiting: Line | None = None
-        for text in lines:
-            line = parse(text)
+        for line in lines:
             if waiting is not None:
                 if self._is_folder(waiting.path, line):
                     self._hide(waiting, Reason.ShadowedByDirectory)
@@ -114,4 +112,4 @@ class Tree:
         else:
             path = line.path.replace(b"\0", b"/")
             key = source.prefix + (path[len(source.mount) + 1 :] if source.mount else path)
-        self._hidden.add(reason, number, key)
+        self.hidden.add(reason, number, key)

@@ -19,6 +19,16 @@ class HiddenKeys:
 
     def add(self, reason: Reason, source: int, key: bytes) -> None:
         self._counts[reason] = self._counts.get(reason, 0) + 1
+        self._sample(reason, source, key)
+
+    def merge(self, other: HiddenKeys) -> None:
+        for reason, count in other._counts.items():
+            self._counts[reason] = self._counts.get(reason, 0) + count
+        for reason, keys in other._samples.items():
+            for source, key in keys:
+                self._sample(reason, source, key)
+
+    def _sample(self, reason: Reason, source: int, key: bytes) -> None:
         smallest = self._samples.setdefault(reason, [])
         if len(smallest) < SAMPLES or (source, key) < smallest[-1]:
             insort(smallest, (source, key))

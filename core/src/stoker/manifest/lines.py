@@ -20,8 +20,9 @@ from stoker.manifest.names import hidden_reason
 from stoker.sources.base import ObjectEntry
 
 END = b"\0\0"
-# is a folder's marker, rank of the source, flags, size, mtime_ns; the etag follows.
-_REST = struct.Struct(">BHBQq")
+# is a folder's marker, rank of the source, attempt at listing it, flags, size, mtime_ns; the etag follows.
+_REST = struct.Struct(">BHBBQq")
+_NO_RANK = 0xFFFF
 _MAX_ETAG = 0xFFFF
 
 
@@ -31,6 +32,7 @@ class Line(NamedTuple):
     path: bytes
     marker: bool
     rank: int
+    attempt: int
     flags: int
     size: int
     mtime_ns: int
@@ -40,13 +42,13 @@ class Line(NamedTuple):
 def parse(line: bytes) -> Line:
     end = line.index(END)
     rest = end + len(END)
-    marker, rank, flags, size, mtime_ns = _REST.unpack_from(line, rest)
-    return Line(line[:end], marker, rank, flags, size, mtime_ns, line[rest + _REST.size :])
+    marker, rank, attempt, flags, size, mtime_ns = _REST.unpack_from(line, rest)
+    return Line(line[:end], marker, rank, attempt, flags, size, mtime_ns, line[rest + _REST.size :])
 
 
 def folder_line(path: bytes) -> bytes:
     """The line of a folder that exists whatever is listed below it."""
-    return path.replace(b"/", b"\0") + END + _REST.pack(True, 0, DIRECTORY, 0, 0)
+    return path.replace(b"/", b"\0") + END + _REST.pack(True, _NO_RANK, 0, DIRECTORY, 0, 0)
 
 
 def ranks(sources: Iterable[ManifestSource]) -> list[int]:
@@ -57,10 +59,12 @@ def ranks(sources: Iterable[ManifestSource]) -> list[int]:
 
 
 class SourceLines:
-    """Makes the lines of one source."""
+    """Makes the lines of one attempt at listing one source."""
 
-    def __init__(self, number: int, source: ManifestSource, rank: int, hidden: HiddenKeys) -> None:
-        self._number, self._source, self._rank, self._hidden = number, source, rank, hidden
+    def __init__(self, number: int, source: ManifestSource, rank: int, attempt: int = 0) -> None:
+        self._number, self._source = number, source
+        self.rank, self.attempt = rank, attempt
+        self.hidden = HiddenKeys()
         self._below = source.mount.replace(b"/", b"\0") + b"\0" if source.mount else b""
         self._single: ObjectEntry | None = None
         self.objects = 0
@@ -77,7 +81,7 @@ class SourceLines:
             if not key.startswith(prefix) or not relative:
                 lines += self._at_the_uri(entry)
             elif reason := hidden_reason(relative):
-                self._hidden.add(reason, self._number, key)
+                self.hidden.add(reason, self._number, key)
             else:
                 lines.append(self._line(relative, entry))
         return lines
@@ -90,7 +94,7 @@ class SourceLines:
         name = entry.key.rpartition(b"/")[2]
         reason = Reason.ShadowedByDirectory if self.objects > 1 else hidden_reason(name)
         if reason:
-            self._hidden.add(reason, self._number, entry.key)
+            self.hidden.add(reason, self._number, entry.key)
             return self._source, []
         return replace(self._source, single=entry.key), [self._line(name, entry, WHOLE_SOURCE)]
 
@@ -113,7 +117,7 @@ class SourceLines:
         if marker:
             path, flags = path.rstrip(b"\0"), DIRECTORY
         try:
-            rest = _REST.pack(marker, self._rank, flags, entry.size, entry.mtime_ns)
+            rest = _REST.pack(marker, self.rank, self.attempt, flags, entry.size, entry.mtime_ns)
         except struct.error:
             rest = b""
         if not rest or len(etag) > _MAX_ETAG:
