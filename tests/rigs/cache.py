@@ -18,6 +18,7 @@ from stoker.cache.tier import TierConfig
 from stoker.cache.writer import CacheWriter
 
 OWNER = "team/data"
+LEAST_BYTES = 1 << 20
 
 
 class Thing:
@@ -97,10 +98,14 @@ class CacheRig:
     def open_writer(self, number: int) -> None:
         async def ask(tier: int, nbytes: int, inodes: int) -> Grant:
             grant = self.owner.grant(number, tier, nbytes, inodes)
-            if grant.bytes and grant.inodes:
+            if grant.bytes >= min(nbytes, LEAST_BYTES) and grant.inodes >= min(inodes, 2):
                 return grant
             self.make_room(number, tier)
-            return self.owner.grant(number, tier, nbytes, inodes)
+            more = self.owner.grant(number, tier, nbytes - grant.bytes, inodes - grant.inodes)
+            writer = self.writers[number]
+            assert writer is not None
+            writer.credit.add(tier, grant)
+            return more
 
         self.tables[number].clear()
         credit = Credit(len(self.configs), ask, self.clock)

@@ -78,3 +78,10 @@ def test_a_refusal_and_a_fuller_disk_begin_an_eviction_too() -> None:
     ledger = Ledger(Limits(100 * MIB, reserve_free=10 * MIB), indexed=Amount(95 * MIB, 1))
     assert ledger.must_free(PLENTY, Amount(8 * MIB, 1)).bytes == 25 * MIB
     assert ledger.must_free(Amount(5 * MIB, 1000), Amount()).bytes == 95 * MIB - int(90 * MIB * 0.7)
+
+
+def test_credit_is_recalled_and_not_evicted_for() -> None:
+    ledger = Ledger(
+        Limits(100 * MIB, reserve_free=0), indexed=Amount(10 * MIB, 1), outstanding={0: Amount(90 * MIB, 9)}
+    )
+    assert ledger.must_free(PLENTY, Amount(8 * MIB, 1)) == Amount()

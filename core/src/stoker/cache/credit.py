@@ -121,8 +121,8 @@ class Credit:
             return
         balance.asking = asyncio.get_running_loop().create_future()
         try:
-            want = max(nbytes, BATCH_BYTES), max(inodes, BATCH_INODES)
-            self.add(tier, await self._ask(tier, *want))
+            lacking = max(nbytes, BATCH_BYTES) - balance.bytes, max(inodes, BATCH_INODES) - balance.inodes
+            self.add(tier, await self._ask(tier, max(lacking[0], 0), max(lacking[1], 0)))
             if balance.bytes < max(nbytes, 1) or balance.inodes < max(inodes, 1):
                 balance.refused_until = self._clock() + REFUSED_S
         finally:

@@ -21,6 +21,10 @@ MAP_BYTES = (1 << 40, 1 << 36, 1 << 32)
 MAX_READERS = 4096
 """126 killed readers fill LMDB's default table (measured)."""
 
+LOCK_BYTES = 32 << 10
+"""Of the lock file that get blocks before LMDB maps it: 510 readers. LMDB leaves it sparse, and on a full disk the
+first store into a hole of a mapped file is SIGBUS (met in a test)."""
+
 DATABASES = (b"chunks", b"objects", b"lru", b"owners", b"meta")
 
 
@@ -203,10 +207,19 @@ class IndexWriter:
 
     def __init__(self, root: str) -> None:
         self._folder = folder = index_folder(root)
+        self._lock_file = f"{folder}/lock.mdb"
+        self._allocate_lock()
         self._env = _acquire(folder, readonly=False)
         self.databases = {name.decode(): self._env.open_db(name) for name in DATABASES}
         self._file = f"{folder}/data.mdb"
-        self._lock_file = f"{folder}/lock.mdb"
+
+    def _allocate_lock(self) -> None:
+        fd = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(fd, 0o600)
+            os.posix_fallocate(fd, 0, LOCK_BYTES)
+        finally:
+            os.close(fd)
 
     @contextmanager
     def write(self) -> Iterator[IndexTxn]:

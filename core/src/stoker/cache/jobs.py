@@ -33,13 +33,21 @@ class Job(Protocol):
     def settle(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the owner hands to every job: this boot, names of DataSets, and a look at what the presence tables hold."""
+
+    boot: bytes
+    names: dict[int, str]
+    uncommitted: Callable[[], set[tuple[bytes, int]]]
+
+
 @dataclass
 class IndexJob:
     """What all jobs share: one transaction, unlinking after it, the sums handed back."""
 
     tier: Tier
-    boot: bytes
-    names: dict[int, str]
+    common: Common
     gone: list[Gone] = field(default_factory=list)
     error: Exception | None = None
     _totals: Totals | None = None
@@ -53,7 +61,7 @@ class IndexJob:
             return
         try:
             with self.tier.index.write() as txn:
-                edit = IndexEdit(txn, self.boot, self.names)
+                edit = IndexEdit(txn, self.common.boot, self.common.names)
                 self.change(edit)
                 edit.finish()
             self._totals, self.gone = edit.totals, edit.gone
@@ -78,18 +86,37 @@ class IndexJob:
         freed = Amount(sum(gone.disk_bytes for gone in self.gone), len(self.gone))
         tier.ledger.zombies += freed
         tier.index_bytes = self._index_bytes or tier.index_bytes
-        tier.folders.update(self._folders)
+        for folder, nbytes in self._folders.items():
+            if nbytes:
+                tier.folders[folder] = nbytes
+            else:
+                tier.folders.pop(folder, None)
         tier.refresh_fixed()
 
     def look_at(self, folder: str) -> None:
         """Note what a folder takes."""
+        self._folders[os.path.basename(folder)] = 0
         with contextlib.suppress(FileNotFoundError):
-            self._folders[os.path.basename(folder)] = os.stat(folder).st_blocks * 512
+            # A folder of btrfs or of a new tmpfs takes no blocks, and is still there.
+            self._folders[os.path.basename(folder)] = max(os.stat(folder).st_blocks * 512, BLOCK)
+
+    def remove_if_empty(self, folder: str) -> None:
+        """Folders count as inodes, so empty ones go, unless a fetcher is about to make a file in it. Should it have
+        begun in this moment, its file fails, and what it is for is read without cache once."""
+        with contextlib.suppress(OSError):
+            if os.listdir(folder):
+                return
+            prefix = bytes.fromhex(os.path.basename(folder))
+            if not any(oid[:1] == prefix for oid, _ in self.common.uncommitted()):
+                os.rmdir(folder)
 
     def _unlink(self) -> None:
         for gone in self.gone:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(object_path(self.tier.root, gone.oid, gone.incarnation))
+        for folder in {object_folder(self.tier.root, gone.oid) for gone in self.gone}:
+            self.remove_if_empty(folder)
+            self.look_at(folder)
 
 
 @dataclass
@@ -155,8 +182,6 @@ class SweepJob(IndexJob):
     """Make one folder and its part of the index agree: after a crash, or after somebody removed files."""
 
     prefix: int = 0
-    uncommitted: Callable[[], set[tuple[bytes, int]]] = set
-    """What the presence tables hold."""
     removed: int = 0
 
     def change(self, edit: IndexEdit) -> None:
@@ -165,13 +190,15 @@ class SweepJob(IndexJob):
         files = self._files(folder)
         # Files, then tables, then index: what is being filled is in a table before its file is made, and leaves the
         # table only after it is in the index.
-        on_the_way = self.uncommitted() if files else set()
+        on_the_way = self.common.uncommitted() if files else set()
         for name, entry in files:
             if self._is_right(edit, name, entry, name in on_the_way):
                 matched.add(name[0])
         for oid in edit.txn.object_ids(bytes([self.prefix])):
             if oid not in matched:
                 edit.drop(oid)
+        if self.removed:
+            self.remove_if_empty(folder)
         self.look_at(folder)
 
     def _is_right(self, edit: IndexEdit, name: tuple[bytes, int], entry: os.DirEntry[str], on_the_way: bool) -> bool:

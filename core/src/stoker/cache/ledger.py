@@ -122,7 +122,7 @@ class Ledger:
         """What eviction has to free now: nothing below the high mark, else down to the low one.
 
         `wanted`: credit that was refused, so there is too much here whatever the marks say. `evicting`: already on the
-        way down. Zombies are about to be free anyway.
+        way down. Zombies are about to be free anyway; credit is recalled, not evicted.
         """
         capacity, held, room = self.capacity(free), self.held(), self.room(free)
         high, low = self.limits.high, self.limits.low
@@ -136,4 +136,4 @@ class Ledger:
         if not over:
             return Amount()
         target = Amount(int(capacity.bytes * low), int(capacity.inodes * low))
-        return (held - self.zombies - target).at_least_nothing()
+        return (self.indexed + self.fixed - target).at_least_nothing()

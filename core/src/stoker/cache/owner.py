@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stoker.cache.credit import Grant
 from stoker.cache.drain import take_work
 from stoker.cache.evict import Candidate, choose
-from stoker.cache.jobs import CommitJob, EvictJob, Job, SweepJob
+from stoker.cache.jobs import CommitJob, Common, EvictJob, Job, SweepJob
 from stoker.cache.layout import owner_id, tier_of
 from stoker.cache.ledger import Amount
 from stoker.cache.presence import PresenceTable
@@ -40,9 +40,9 @@ class CacheOwner:
     def __init__(self, tiers: Sequence[Tier], tables: Sequence[PresenceTable], boot: bytes) -> None:
         self.tiers = tuple(tiers)
         self._tables = tuple(tables)
-        self._boot = boot
         self._seeds = tuple(tier.folder.seed for tier in tiers)
         self._names: dict[int, str] = {}
+        self._common = Common(boot, self._names, self._uncommitted)
         self._folders_seen = [[table.folders_made(t) for t in range(len(tiers))] for table in tables]
         self._bad_pages = 0
 
@@ -146,7 +146,7 @@ class CacheOwner:
 
     def evict(self, tier: int, oids: Sequence[bytes]) -> EvictJob:
         """A job that evicts these objects."""
-        return EvictJob(self.tiers[tier], self._boot, self._names, oids=list(oids))
+        return EvictJob(self.tiers[tier], self._common, oids=list(oids))
 
     def release(self, job: Job) -> None:
         """No process holds the files of `job.gone` any more: their room is free."""
@@ -161,7 +161,7 @@ class CacheOwner:
         Take what dead fetchers left (`drain_dead`) first."""
         for tier in self.tiers:
             for prefix in range(256):
-                yield SweepJob(tier, self._boot, self._names, prefix=prefix, uncommitted=self._uncommitted)
+                yield SweepJob(tier, self._common, prefix=prefix)
 
     def recover(self) -> None:
         """The whole sweep, here and now. For tests and small caches."""
@@ -172,7 +172,7 @@ class CacheOwner:
         for tier in self.tiers:
             start: bytes | None = first_key()
             while start is not None:
-                job = VerifyJob(tier, self._boot, self._names, start=start)
+                job = VerifyJob(tier, self._common, start=start)
                 yield job
                 self._bad_pages += job.bad_pages
                 start = job.next_start
@@ -256,8 +256,7 @@ class CacheOwner:
                 jobs.append(
                     CommitJob(
                         tier,
-                        self._boot,
-                        self._names,
+                        self._common,
                         works=mine,
                         uses=uses,
                         tables=self._tables,
@@ -299,7 +298,7 @@ class CacheOwner:
             victims = choose(candidates(), needed, in_use, live)
         if not victims and not dangling:
             return None
-        return EvictJob(tier, self._boot, self._names, oids=victims, dangling=dangling)
+        return EvictJob(tier, self._common, oids=victims, dangling=dangling)
 
     @staticmethod
     def _owners_of(tier: Tier) -> dict[int, OwnerRecord]:

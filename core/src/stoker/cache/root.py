@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -83,7 +84,15 @@ def _prepare(root: str, lock_fd: int) -> TierFolder:
         )
     for name in ("objects", "index"):
         writable = _private_folder(f"{root}/{name}") and writable
+    _make_files_private(root)
     return TierFolder(root, _seed(marker), lock_fd, writable)
+
+
+def _make_files_private(root: str) -> None:
+    """Whatever made them wider: an earlier version, a copy, a careless chmod. Object files: see the sweep."""
+    for path in (f"{root}/{MARKER}", f"{root}/index/data.mdb", f"{root}/index/lock.mdb"):
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(path, 0o600)
 
 
 def _refuse_foreign(root: str) -> None:

@@ -15,7 +15,7 @@ import lmdb
 from stoker.api.reasons import Reason
 from stoker.cache.credit import Grant
 from stoker.cache.index import IndexWriter, index_folder
-from stoker.cache.layout import BLOCK
+from stoker.cache.layout import BLOCK, parse_object_name
 from stoker.cache.ledger import Amount, Ledger, Limits
 from stoker.cache.record import Totals
 from stoker.cache.root import TierFolder, open_folder
@@ -167,12 +167,7 @@ def open_tier(
 
 def _open_index(tier: Tier) -> IndexWriter:
     try:
-        index = IndexWriter(tier.root)
-        with index.read() as txn:
-            if txn.totals() is not None or txn.is_empty():
-                return index
-        index.close()
-        raise lmdb.CorruptedError("no sums")
+        return _sound_index(IndexWriter(tier.root))
     except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as error:
         tier.on_event(tier.number, Reason.CacheCorrupt, f"{tier.root}: the index is broken ({error}); begun anew")
         shutil.rmtree(index_folder(tier.root))
@@ -180,10 +175,28 @@ def _open_index(tier: Tier) -> IndexWriter:
         return IndexWriter(tier.root)
 
 
+def _sound_index(index: IndexWriter) -> IndexWriter:
+    try:
+        with index.read() as txn:
+            if txn.totals() is None and not txn.is_empty():
+                raise lmdb.CorruptedError("its sums are missing")
+    except lmdb.Error:
+        index.close()
+        raise
+    return index
+
+
+def _first_totals(root: str) -> Totals:
+    """Of a new index: files of a lost one are to be swept, and their names not to be used again."""
+    names = (parse_object_name(name) for _, _, files in os.walk(f"{root}/objects") for name in files)
+    newest = max((name[1] for name in names if name is not None), default=0)
+    return Totals(next_incarnation=newest + 1, clean=newest == 0)
+
+
 def _begin(tier: Tier) -> None:
     assert tier.index is not None
     with tier.index.write() as txn:
-        totals = txn.totals() or Totals(clean=not os.listdir(f"{tier.root}/objects"))
+        totals = txn.totals() or _first_totals(tier.root)
         tier.was_clean = totals.clean
         tier.set_totals(totals)
         tier.first_of_this_start = tier.next_incarnation = totals.next_incarnation
@@ -191,6 +204,6 @@ def _begin(tier: Tier) -> None:
         totals.next_incarnation, totals.clean = tier.last_incarnation, False
         txn.put_totals(totals)
     for entry in os.scandir(f"{tier.root}/objects"):
-        tier.folders[entry.name] = entry.stat().st_blocks * 512
+        tier.folders[entry.name] = max(entry.stat().st_blocks * 512, BLOCK)
     tier.index_bytes = tier.index.disk_bytes()
     tier.refresh_fixed()

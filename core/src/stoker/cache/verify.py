@@ -33,7 +33,7 @@ class VerifyJob(IndexJob):
         if self.tier.index is None:
             return
         for oid, chunk, record in self._unverified():
-            todo = record.present & ~record.verified_in(self.boot)
+            todo = record.present & ~record.verified_in(self.common.boot)
             good = self._compare(oid, chunk, record, todo)
             self._found.append((oid, chunk, record, good, todo & ~good))
         if self._found:
@@ -50,7 +50,7 @@ class VerifyJob(IndexJob):
                 if len(todo) >= CHUNKS_PER_STEP or seen >= RECORDS_PER_STEP:
                     self.next_start = key
                     return todo
-                if record is not None and record.present & ~record.verified_in(self.boot):
+                if record is not None and record.present & ~record.verified_in(self.common.boot):
                     todo.append((*split_chunk_key(key), record))
         self.next_start = None
         return todo

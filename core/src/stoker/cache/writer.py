@@ -61,7 +61,6 @@ class CacheWriter:
         self._clock = clock
         self._fills: dict[bytes, Fill] = {}
         self._slots: dict[int, tuple[Fill, int, ChunkState]] = {}
-        self._folders: set[str] = set()
         self._failing_until = [0.0] * len(self.roots)
         self._doomed: dict[bytes, asyncio.Event] = {}
         self._press_at = 0.0
@@ -178,12 +177,12 @@ class CacheWriter:
 
     def folder_price(self, tier: int, oid: bytes) -> tuple[int, int]:
         """(bytes, inodes) of the folder of an object, while it does not exist."""
-        return (0, 0) if self._has_folder(object_folder(self.roots[tier], oid)) else (BLOCK, 1)
+        return (0, 0) if os.path.isdir(object_folder(self.roots[tier], oid)) else (BLOCK, 1)
 
     def be_folder(self, tier: int, oid: bytes) -> bool:
         """Have the folder of an object, paid for."""
         folder = object_folder(self.roots[tier], oid)
-        if self._has_folder(folder):
+        if os.path.isdir(folder):
             return True
         if not self.credit.spend(tier, BLOCK, 1):
             return False
@@ -197,7 +196,6 @@ class CacheWriter:
             return False
         else:
             self.table.count_folder(tier)
-        self._folders.add(folder)
         return True
 
     def ended(self, fill: Fill) -> None:
@@ -303,8 +301,3 @@ class CacheWriter:
         state.slot, state.reserved, state.written, state.overhead, state.inode = None, 0, 0, False, False
         if fill.users == 0 and not any(other.slot is not None for other in fill.chunks.values()):
             self._fills.pop(fill.oid, None)
-
-    def _has_folder(self, folder: str) -> bool:
-        if folder not in self._folders and os.path.isdir(folder):
-            self._folders.add(folder)
-        return folder in self._folders
