@@ -275,7 +275,8 @@ class CacheWriter:
             unused = state.reserved & ~state.written
             state.reserved &= ~unused
             state.pending = 0
-            self.table.unreserve(slot, unused)
+            if unused:
+                self.table.unreserve(slot, unused)
             empty = state.overhead and not state.reserved and not self.table.progress(slot)[2]
             back = pages_cost(fill.size, chunk, unused) + (chunk_overhead(fill.size) if empty else 0)
             if empty:
