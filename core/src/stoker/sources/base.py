@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,10 @@ from stoker.api.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One listed object. `key` is the whole key as the store holds it, byte for byte; `etag` has no quotes ("" = none)."""
+    """One listed object. `key` is the whole key as the store holds it, byte for byte.
+
+    `etag` has no quotes; "" = none; a weak one is kept whole, as `W/"..."`: it is compared, and never sent.
+    """
 
     key: bytes
     size: int
@@ -113,9 +116,12 @@ class Source(Protocol):
     Part of each object id, so two stores can never share a cached byte."""
 
     prefix: bytes
-    """Keys of this source start with it; the name on the mount is the rest (docs/SEMANTICS.md, Names)."""
+    """Keys of this source start with it; the name on the mount is the rest (docs/SEMANTICS.md, Names).
+    It ends in `/` or is empty. One entry may stand outside: the object that the uri itself names, whose key is the
+    prefix without that slash. Alone it makes the source one file (`uri_file`, shown by the last component of its key);
+    beside keys below it, it is hidden by their directory."""
 
-    def list(self) -> AsyncIterator[list[ObjectEntry]]:
+    def list(self) -> AsyncGenerator[list[ObjectEntry], None]:
         """All objects below the uri as a stream of pages, in no promised order, each key once. Raises SourceError."""
         ...
 
@@ -123,7 +129,7 @@ class Source(Protocol):
         """One object. Raises SourceError(SourceNotFound, ...)."""
         ...
 
-    def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncIterator[memoryview]:
+    def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncGenerator[memoryview, None]:
         """The bytes [start, stop) of `version`, in pieces, in order, exactly stop - start of them.
 
         One request, no retry. Status, Content-Range, total length and ETag are checked before the first piece, the

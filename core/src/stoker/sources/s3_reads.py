@@ -1,0 +1,174 @@
+"""Ranged reads of S3 objects by obstore (Rust), checked as those of our own requests are.
+
+obstore checks what Content-Range says; what it does not compare (etag, total length) is compared here. Its faults come
+as text: the status and the error code are found in there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from stoker.api.reasons import Reason
+from stoker.sources.base import SourceError
+from stoker.sources.checked import Wanted
+from stoker.sources.credentials import Keys
+from stoker.sources.http_client import CONNECT_TIMEOUT_S, STALL_TIMEOUT_S
+from stoker.sources.s3_errors import Refusal
+from stoker.sources.s3_location import Location
+from stoker.sources.s3_requests import S3Requests
+from stoker.sources.text import etag_of, is_weak
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import S3Credential
+
+_PIECE = 256 << 10
+_WHOLE_TIMEOUT_S = 600  # the deadline of a read is its caller's; this one only ends what everybody forgot
+_STATUS = re.compile(r"status code: (\d{3})\b")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WRONG_ANSWERS = ("non-partial response", "Requested ", "Content-Range")
+_FAULTS = (BaseError, OSError, ValueError)
+
+
+def expressible(key: bytes) -> bool:
+    """Whether obstore sends exactly this key: not with control characters, nor with components that a path has not."""
+    try:
+        text = key.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not (_CONTROL.search(text) or {"", ".", ".."} & set(text.split("/")))
+
+
+class ObstoreReader:
+    """obstore's client of one bucket, made anew when region or keys change."""
+
+    def __init__(self, requests: S3Requests) -> None:
+        self._requests = requests
+        self._store: S3Store | None = None
+        self._region = ""
+
+    async def read(self, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
+        """The pieces, checked. One request, and one more where the region was wrong or a profile's keys expired."""
+        result = await self._get(wanted)
+        left = wanted.stop - wanted.start
+        try:
+            async for piece in result.stream(min_chunk_size=_PIECE):
+                view = memoryview(piece)
+                left -= len(view)
+                if left < 0:
+                    break
+                yield view
+        except (BaseError, OSError) as error:
+            raise _broken(error, wanted) from None
+        if left:
+            raise wanted.corrupt(f"{abs(left)} bytes {'too few' if left > 0 else 'too many'}")
+
+    async def _get(self, wanted: Wanted) -> Any:
+        try:
+            return await self._once(wanted)
+        except _FAULTS as error:
+            if not await self._mended(error, wanted):
+                raise self._refused(error, wanted) from None
+        try:
+            return await self._once(wanted)
+        except _FAULTS as error:
+            raise self._refused(error, wanted) from None
+
+    async def _once(self, wanted: Wanted) -> Any:
+        options: GetOptions = {"range": (wanted.start, wanted.stop)}
+        etag = wanted.version.etag
+        if etag and not is_weak(etag):
+            options["if_match"] = f'"{etag}"'
+        store = await self._opened()
+        result = await obstore.get_async(store, wanted.version.key.decode(), options=options)
+        meta = result.meta
+        start, stop = result.range
+        modified = int(meta["last_modified"].timestamp()) * 1_000_000_000
+        wanted.check(start, stop, meta["size"], etag_of(meta["e_tag"]), modified)
+        return result
+
+    async def _mended(self, error: Exception, wanted: Wanted) -> bool:
+        """Whether a second try is another one: a region that was not known, keys that were renewed."""
+        text = str(error)
+        if "incorrectly configured region" in text or "AuthorizationHeaderMalformed" in text:
+            return await self._requests.find_region()
+        ring = self._requests.ring
+        if ring.renewable and self._refused(error, wanted).reason in (Reason.CredentialsExpired, Reason.AccessDenied):
+            ring.renew()
+            self._store = None
+            return True
+        return False
+
+    async def _opened(self) -> S3Store:
+        location, ring = self._requests.location, self._requests.ring
+        if self._store is None or self._region != location.region:
+            # Asked here first, so that what is wrong with a profile is said in our words.
+            keys = None if location.unsigned else await ring.keys()
+            self._region = location.region
+            self._store = _store(location, keys, ring.keys)
+        return self._store
+
+    def _refused(self, error: Exception, wanted: Wanted) -> SourceError:
+        """The reason, out of obstore's words."""
+        text = str(error).partition("Debug source")[0]
+        status = _STATUS.search(text)
+        if status is not None:
+            return wanted.gone(Refusal(int(status[1]), text, wanted.place, self._requests.ring.identity).error())
+        if any(words in text for words in _WRONG_ANSWERS):
+            return wanted.corrupt(text.partition("error: ")[2].strip() or text.strip())
+        return _unavailable(error, wanted)
+
+
+def _store(location: Location, keys: Keys | None, renewed: Callable[[], Awaitable[Keys | None]]) -> S3Store:
+    async def provide() -> S3Credential:
+        given = await renewed()
+        assert given is not None, "a key ring that once had keys"
+        return {
+            "access_key_id": given.access_key,
+            "secret_access_key": given.secret_key,
+            "token": given.token or None,
+            "expires_at": given.expires,
+        }
+
+    # All that obstore would else take from the environment of the node is said here.
+    return S3Store(
+        location.bucket,
+        endpoint=location.endpoint if location.path_style else location.base,
+        region=location.region,
+        virtual_hosted_style_request=not location.path_style,
+        skip_signature=keys is None,
+        credential_provider=provide if keys is not None else None,
+        client_options={
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+            "read_timeout": timedelta(seconds=STALL_TIMEOUT_S),
+            "timeout": timedelta(seconds=_WHOLE_TIMEOUT_S),
+            "user_agent": "stoker",
+        },
+        retry_config={"max_retries": 0},
+    )
+
+
+def _broken(error: Exception, wanted: Wanted) -> SourceError:
+    """A body that ended before its end: cut (the store's or the network's fault), or too slow."""
+    if "Timeout" in str(error) or "TimedOut" in str(error):
+        return _unavailable(error, wanted)
+    return wanted.corrupt("the connection ended before the body did")
+
+
+def _unavailable(error: Exception, wanted: Wanted) -> SourceError:
+    cause = "timed out" if "TimedOut" in str(error) else str(error).partition("\n")[0].strip()
+    return SourceError(
+        Reason.SourceUnavailable,
+        f"the store does not answer: {cause}",
+        place=wanted.place,
+        next_step="check that the endpoint can be reached from this machine.",
+        retryable=True,
+    )
