@@ -87,16 +87,14 @@ class HttpsSource:
             if response.status not in (200, 206):
                 raise wanted.gone(self._refused(response))
             if response.status == 200 and not wanted.whole:
-                pieces = self._part_of_whole(response, wanted)
+                pieces = self._cut_out(response, wanted)
             else:
                 pieces = checked_body(response, wanted)
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
                     yield piece
 
-    async def _part_of_whole(
-        self, response: aiohttp.ClientResponse, wanted: Wanted
-    ) -> AsyncGenerator[memoryview, None]:
+    async def _cut_out(self, response: aiohttp.ClientResponse, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
         """The server ignored the range: the asked part of the whole, where that is small."""
         self._no_ranges = True
         version = wanted.version

@@ -83,7 +83,7 @@ class _Listing:
                     await self._list_folder(folder)
 
     async def _list_folder(self, folder: bytes) -> None:
-        """Beside the others, or here and now when enough are on their way: so tasks are few, and none waits for another."""
+        """Beside the others, or here and now when enough are on their way: so tasks are few, and none waits."""
         if self._folders >= PARALLEL:
             await self._list(folder)
             return
