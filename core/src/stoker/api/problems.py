@@ -75,7 +75,9 @@ def _problem(model: type[BaseModel], details: ErrorDetails, origin: Origin) -> _
     if isinstance(found, FieldError):
         return _Problem(found.reason, location + found.at, found.message, found.accepted)
     if kind == "missing":
-        return _Problem(Reason.MissingField, location, "it is required", _described(model, location))
+        return _Problem(
+            Reason.MissingField, location, "it is required", _described(model, location) or f"Add {location[-1]}."
+        )
     if kind == "extra_forbidden":
         return _unknown_field(model, location)
     value = _shown(details["input"])

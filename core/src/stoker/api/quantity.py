@@ -76,7 +76,7 @@ def _multiple(suffix: str) -> Fraction:
 
 def _size(value: object) -> Quantity:
     quantity = Quantity.parse(value)
-    if quantity < 0:
+    if quantity.text.startswith("-"):
         raise FieldError(f"{quantity.text} is negative", accepted=f"Write {_FORM}.")
     return quantity
 

@@ -1,4 +1,4 @@
-"""The reason words: one stable word for each refusal, the same in errors, events, conditions, metrics, logs and docs."""
+"""The reason words: one stable word for each refusal, the same in errors, events, conditions, metrics, logs, docs."""
 
 from __future__ import annotations
 

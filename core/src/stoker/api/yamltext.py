@@ -33,7 +33,8 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(
-        r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN)$"
+        r"(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
+        r"|\.(?:nan|NaN|NAN))$"
     ),
     list("-+0123456789."),
 )
@@ -71,8 +72,8 @@ def parse_yaml(text: str, origin: str) -> Iterator[YamlDocument]:
     """The documents of `text` that are not empty. Raises StokerError InvalidYaml with the line."""
     if len(text) > MAX_BYTES:
         raise _invalid(origin, f"it is longer than {MAX_BYTES} characters", "Give a file of Stoker documents.")
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is None or _is_empty(node):
@@ -89,8 +90,6 @@ def parse_yaml(text: str, origin: str) -> Iterator[YamlDocument]:
         raise _invalid(f"{origin}:{line}", f"the character {error.character!r} is not allowed", _CHECK) from None
     except RecursionError:
         raise _invalid(origin, "it is nested too deep", _CHECK) from None
-    finally:
-        loader.dispose()
 
 
 _CHECK = "Correct the YAML; indentation is by spaces, and `: ` or ` #` inside a text need quotes."
