@@ -134,6 +134,7 @@ def test_several_documents_know_their_lines() -> None:
 
 def test_more_than_one_mistake_is_said() -> None:
     assert "(and 2 more)" in refused(spec(SOURCE + "a: 1\nb: 2\nc: 3")).message
+    assert "more" not in refused(spec("sources: [{uri: nowhere}]")).message
 
 
 def test_json_is_yaml() -> None:

@@ -62,11 +62,25 @@ def first_error(model: type[BaseModel], error: ValidationError, origin: Origin |
     """The first problem as a StokerError, which says how many more there are. An unknown field comes first: it is often
     why another one is missing."""
     origin = origin or Body()
-    problems = [_problem(model, details, origin) for details in error.errors(include_url=False)]
+    problems = [_problem(model, details, origin) for details in _causes(error)]
     problems.sort(key=lambda problem: problem.reason is not Reason.UnknownField)
     first, more = problems[0], len(problems) - 1
     message = f"{first.message} (and {more} more)" if more else first.message
     return StokerError(first.reason, message, place=origin.place(first.location), next_step=first.accepted)
+
+
+def _causes(error: ValidationError) -> list[ErrorDetails]:
+    """Without the lists that are too short only because each item in them was refused."""
+    found = error.errors(include_url=False)
+    return [
+        details
+        for details in found
+        if details["type"] != "too_short" or not any(_is_below(other["loc"], details["loc"]) for other in found)
+    ]
+
+
+def _is_below(inner: Location, outer: Location) -> bool:
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
 
 
 def _problem(model: type[BaseModel], details: ErrorDetails, origin: Origin) -> _Problem:
