@@ -24,7 +24,7 @@ from typing import Any
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.manifest.build import ManifestBuilder, ManifestSummary
-from stoker.manifest.format import ManifestSource
+from stoker.manifest.format import ManifestSource, shown_uri
 from stoker.sources import open_source
 from stoker.sources.base import Source, SourceSpec
 
@@ -116,7 +116,7 @@ class _Closing:
 def manifest_source(spec: SourceSpec, source: Source | None, contacted: str) -> ManifestSource:
     """How the manifest names a source; before it is opened, nothing is known of where it is."""
     origin, prefix = (source.origin, source.prefix) if source else ("", b"")
-    return ManifestSource(spec.name, spec.uri, spec.path, origin, prefix, contacted)
+    return ManifestSource(spec.name, shown_uri(spec.uri), spec.path, origin, prefix, shown_uri(contacted))
 
 
 def build(order: Order) -> tuple[ManifestSummary, list[str]]:

@@ -99,6 +99,11 @@ class Header:
         return cls(*fields)
 
 
+def shown_uri(uri: str) -> str:
+    """`uri` as a manifest holds it: the query of a url is often a signature, which is a credential."""
+    return uri.partition("?")[0] if uri.startswith("https://") else uri
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestSource:
     """One source as it was listed; no credentials. `uri` is the DataSet's, `contacted` the one really listed.

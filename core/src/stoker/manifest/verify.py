@@ -9,12 +9,13 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from stoker.api.errors import StokerError
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import parse_uri
-from stoker.manifest.format import ARCHIVED, DIRECTORY, MAX_PATH, ROOT, WHOLE_SOURCE, ManifestSource, corrupt
+from stoker.manifest.format import ARCHIVED, DIRECTORY, MAX_PATH, ROOT, WHOLE_SOURCE, ManifestSource, corrupt, shown_uri
 from stoker.manifest.manifest import Manifest, Record
 from stoker.manifest.names import is_name
 from stoker.manifest.walk import walk
@@ -122,9 +123,9 @@ def _check_sources(manifest: Manifest, specs: Sequence[SourceSpec]) -> None:
     if len(manifest.sources) != len(specs):
         raise _outside(manifest, f"it has {len(manifest.sources)} sources where the data set has {len(specs)}")
     for source, spec in zip(manifest.sources, specs, strict=True):
-        if (source.name, source.uri, source.path) != (spec.name, spec.uri, spec.path):
+        if (source.name, source.uri, source.path) != (spec.name, shown_uri(spec.uri), spec.path):
             raise _outside(manifest, f"its source {source.name!r} is not {spec.name!r} of the data set")
-        if source.contacted not in (spec.uri, *spec.replicas):
+        if source.contacted not in map(shown_uri, (spec.uri, *spec.replicas)):
             raise _outside(manifest, f"its source {source.name!r} was listed from {source.contacted!r}")
 
 
@@ -138,7 +139,9 @@ class _Bounds:
 
     @classmethod
     def of(cls, source: ManifestSource, spec: SourceSpec) -> _Bounds:
-        prefix = parse_uri(source.contacted).prefix
+        uri = parse_uri(source.contacted)
+        # The key of a url is its path as the server understands it; all else is taken as written.
+        prefix = unquote_to_bytes(uri.prefix) if uri.scheme == "https" else uri.prefix
         folder = prefix if not prefix or prefix.endswith(b"/") else prefix + b"/"
         return cls(folder, prefix, Selection.compile(spec.include, spec.exclude))
 
