@@ -74,6 +74,10 @@ class IndexJob:
         """The change itself."""
         raise NotImplementedError
 
+    def learns_folders(self) -> bool:
+        """Whether a folder that is seen for the first time is settled with this job: until then its credit counts."""
+        return False
+
     def settle(self) -> None:
         """In the loop."""
         tier = self.tier
@@ -87,10 +91,10 @@ class IndexJob:
         tier.ledger.zombies += freed
         tier.index_bytes = self._index_bytes or tier.index_bytes
         for folder, nbytes in self._folders.items():
-            if nbytes:
-                tier.folders[folder] = nbytes
-            else:
+            if not nbytes:
                 tier.folders.pop(folder, None)
+            elif folder in tier.folders or self.learns_folders():
+                tier.folders[folder] = nbytes
         tier.refresh_fixed()
 
     def look_at(self, folder: str) -> None:
@@ -147,6 +151,9 @@ class CommitJob(IndexJob):
             touched.update(entry.path for entry in os.scandir(f"{self.tier.root}/objects"))
         for folder in touched:
             self.look_at(folder)
+
+    def learns_folders(self) -> bool:
+        return bool(self.new_folders)
 
     def settle(self) -> None:
         super().settle()

@@ -43,7 +43,7 @@ class CacheOwner:
         self._seeds = tuple(tier.folder.seed for tier in tiers)
         self._names: dict[int, str] = {}
         self._common = Common(boot, self._names, self._uncommitted)
-        self._folders_seen = [[table.folders_made(t) for t in range(len(tiers))] for table in tables]
+        self._folders_seen = [self._folders_now(table) for table in tables]
         self._bad_pages = 0
 
     @classmethod
@@ -96,6 +96,7 @@ class CacheOwner:
         """A living fetcher told a new owner what it holds (`CacheWriter.outstanding`). Before the first `drain`."""
         for tier, (nbytes, inodes) in zip(self.tiers, outstanding, strict=False):
             tier.ledger.outstanding[fetcher] = Amount(nbytes, inodes)
+        self._folders_seen[fetcher] = self._folders_now(self._tables[fetcher])
 
     # Commit
 
@@ -250,7 +251,7 @@ class CacheOwner:
         jobs: list[Job] = []
         for number, tier in enumerate(self.tiers):
             mine = [work for work in works if work.snapshot.tier == number]
-            made = self._folders_made(numbers, number)
+            made = self._folders_made(number)
             if mine or made or tier.uses or dead:
                 uses, tier.uses = tier.uses, {}
                 jobs.append(
@@ -267,10 +268,13 @@ class CacheOwner:
                 )
         return jobs
 
-    def _folders_made(self, fetchers: Iterable[int], tier: int) -> dict[int, int]:
+    def _folders_now(self, table: PresenceTable) -> list[int]:
+        return [table.folders_made(tier) for tier in range(len(self.tiers))]
+
+    def _folders_made(self, tier: int) -> dict[int, int]:
         made = {}
-        for fetcher in fetchers:
-            now = self._tables[fetcher].folders_made(tier)
+        for fetcher, table in enumerate(self._tables):
+            now = table.folders_made(tier)
             if now != self._folders_seen[fetcher][tier]:
                 made[fetcher] = now - self._folders_seen[fetcher][tier]
         return made
