@@ -103,7 +103,7 @@ def test_settling_is_refused_after_a_slot_changed_hands(table: PresenceTable) ->
     assert before is not None
     table.free(slot)
     assert table.take(oid_of(1), 0, 2, 1 << 20, 1, 0) == slot
-    assert not table.settle(before, 1, 1)
+    assert table.settle(before, 1, 1) is None
     assert table.progress(slot) == (0, 0, 0)
 
 

@@ -118,6 +118,15 @@ async def test_the_books_of_both_sides_agree(rig: CacheRig) -> None:
         rig.commit()
 
 
+async def test_pages_are_settled_once_even_if_they_are_drained_twice(rig: CacheRig) -> None:
+    thing = Thing("t", 3 * PAGE)
+    await rig.load(thing)
+    number = rig.writers.index(rig.writer_of(thing))
+    rig.do([*rig.owner.drain(), *rig.owner.drain(), *rig.owner.drain_dead(number)])
+    kept = rig.owner.tiers[0].ledger.outstanding[number]
+    assert rig.writer_of(thing).outstanding()[0] == (kept.bytes, kept.inodes)
+
+
 async def test_a_new_owner_takes_over_the_books(rig: CacheRig) -> None:
     things = [Thing(f"t{number}", 3 * PAGE) for number in range(30)]
     for thing in things[:15]:

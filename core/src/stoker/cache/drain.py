@@ -28,11 +28,11 @@ def take_work(table: PresenceTable, fetcher: int, dead: bool = False) -> list[Sl
     return works
 
 
-def settlement(snapshot: Snapshot, held: int) -> Amount:
-    """The credit that was spent on what is now indexed: what was reserved, and with a slot's first pages what the slot
-    says was paid beside them."""
-    nbytes = pages_cost(snapshot.size, snapshot.chunk, held & snapshot.reserved & ~snapshot.accounted)
-    if snapshot.accounted:
+def settlement(snapshot: Snapshot, held: int, before: int) -> Amount:
+    """The credit that was spent on what is now indexed: what was reserved and not accounted `before`, and with a slot's
+    first pages what the slot says was paid beside them."""
+    nbytes = pages_cost(snapshot.size, snapshot.chunk, held & snapshot.reserved & ~before)
+    if before:
         return Amount(nbytes, 0)
     overhead = chunk_overhead(snapshot.size) if snapshot.flags & OVERHEAD_PAID else 0
     return Amount(nbytes + overhead, 1 if snapshot.flags & INODE_PAID else 0)

@@ -131,7 +131,7 @@ class CommitJob(IndexJob):
     uses: dict[tuple[bytes, int | None], int] = field(default_factory=dict)
     tables: Sequence[PresenceTable] = ()
     new_folders: dict[int, int] = field(default_factory=dict)
-    """Per fetcher, how many folders it has made and paid for since the last commit."""
+    """Per fetcher with new ones, how many folders it has made and paid for, ever."""
     folders_seen: list[list[int]] = field(default_factory=list)
     """Per fetcher and tier, how many of them are settled."""
     dead: bool = False
@@ -162,9 +162,11 @@ class CommitJob(IndexJob):
                 self.tier.uses.setdefault(key, epoch)
             return
         for work in self.works:
-            if self.tables[work.fetcher].settle(work.snapshot, work.present, work.held):
-                self.tier.ledger.settle(work.fetcher, settlement(work.snapshot, work.held))
-        for fetcher, count in self.new_folders.items():
+            before = self.tables[work.fetcher].settle(work.snapshot, work.present, work.held)
+            if before is not None:
+                self.tier.ledger.settle(work.fetcher, settlement(work.snapshot, work.held, before))
+        for fetcher, made in self.new_folders.items():
+            count = max(0, made - self.folders_seen[fetcher][self.tier.number])
             self.tier.ledger.settle(fetcher, Amount(count * BLOCK, count))
             self.folders_seen[fetcher][self.tier.number] += count
 

@@ -276,7 +276,7 @@ class CacheOwner:
         for fetcher, table in enumerate(self._tables):
             now = table.folders_made(tier)
             if now != self._folders_seen[fetcher][tier]:
-                made[fetcher] = now - self._folders_seen[fetcher][tier]
+                made[fetcher] = now
         return made
 
     def _uncommitted(self) -> set[tuple[bytes, int]]:

@@ -178,15 +178,16 @@ class PresenceTable:
         """The CRC32C of the first `pages` pages; those of present pages are final."""
         return list(struct.unpack_from(f"={pages}I", self._map, self._slots_at + slot * _SLOT_BYTES + _CRCS_AT))
 
-    def settle(self, snapshot: Snapshot, committed: int, accounted: int) -> bool:
-        """The owner has indexed these pages. False, and nothing done, when the slot has changed hands or was opened
-        again since: the pages then come with the next drain."""
+    def settle(self, snapshot: Snapshot, committed: int, accounted: int) -> int | None:
+        """The owner has indexed these pages. Returns what was accounted before; None, and nothing done, when the slot
+        has changed hands or was opened again since: the pages then come with the next drain."""
         word = snapshot.slot * _SLOT_WORDS
         if self._words[word] != snapshot.sequence:
-            return False
+            return None
+        before = self.progress(snapshot.slot)[2]
         self._or(word + _COMMITTED, committed)
         self._or(word + _ACCOUNTED, accounted)
-        return True
+        return before
 
     def folders_made(self, tier: int) -> int:
         """How many folders the fetchers of this table have made in a tier, ever."""
