@@ -149,7 +149,9 @@ class CacheReader:
 
     def complete(self, oid: bytes, size: int) -> Hit | None:
         """A hit when every page of the object is present and verified in this boot: fit for passthrough."""
-        hit = self.find(oid, size, 0, -(-size // PAGE)) if size else None
+        if not size or not self._may_be_complete(oid, size):
+            return None
+        hit = self.find(oid, size, 0, -(-size // PAGE))
         return hit if hit is not None and not hit.unverified else None
 
     def present_bytes(self, oid: bytes, size: int) -> int:
@@ -188,6 +190,20 @@ class CacheReader:
         self._indexes = [None] * len(self._roots)
 
     # Finding
+
+    def _may_be_complete(self, oid: bytes, size: int) -> bool:
+        """One look-up saves one per chunk of a large object; what is not indexed yet will be in a second."""
+        entry = self._entries.get(oid)
+        if size <= CHUNK or (entry is not None and entry.complete) or not self._roots:
+            return True
+        tier = tier_of(oid, self._seeds)
+        try:
+            index = self._index(tier)
+            record = index.object(oid) if index is not None else None
+        except (lmdb.Error, OSError) as error:
+            self._drop_index(tier, error)
+            return False
+        return record is not None and record.present_bytes == size
 
     @staticmethod
     def _known(entry: _Entry, first: int, last: int) -> Hit | None:
