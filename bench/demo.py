@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def main() -> int:
         with work_folder("demo") as root:
             console.print("[bold]1. An S3 server[/] (SeaweedFS, on this machine)")
             with running_store(root / "store") as store, running_node(root / "n", **store.environment) as node:
-                columns = _demo(node, store, root)
+                columns = _with_log(node, lambda: _demo(node, store, root))
             _check_clean(root, node)
     except (DemoError, subprocess.SubprocessError, OSError) as error:
         console.print(f"[bold red]demo failed:[/] {error}")
@@ -61,6 +61,13 @@ def main() -> int:
         f"Every byte was the origin's. Everything is taken away again. {time.monotonic() - begun:.0f} s in all."
     )
     return 0
+
+
+def _with_log(node: Node, work: Callable[[], list[Times]]) -> list[Times]:
+    try:
+        return work()
+    except (DemoError, OSError) as error:
+        raise DemoError(f"{error}\nthe node's log ends with:\n{node.log()[-2000:]}") from error
 
 
 def _demo(node: Node, store: Store, root: Path) -> list[Times]:
@@ -100,8 +107,8 @@ def _origin(store: Store, native: Path, keys: dict[str, int]) -> dict[str, str]:
 
 def _mount(node: Node, store: Store) -> Path:
     document = data_set("demo", {**store.source(""), "path": "/"})
+    (node.root / "data").mkdir(parents=True)
     (node.root / "dataset.yaml").write_text(json.dumps(document, indent=2) + "\n")
-    (node.root / "data").mkdir()
     console.print("[bold]2. The main job[/]")
     _stoker(node, "mount", "-f", "dataset.yaml", "data")
     return node.root / "data"
@@ -112,7 +119,7 @@ def _stoker(node: Node, *arguments: str) -> None:
     console.print(f"[cyan]$ stoker {' '.join(arguments)}[/]")
     done = subprocess.run([*STOKER, *arguments], env=node.env, cwd=node.root, check=False, timeout=300)
     if done.returncode != 0:
-        raise DemoError(f"stoker {arguments[0]} ended with exit code {done.returncode}\n{node.log()[-2000:]}")
+        raise DemoError(f"stoker {arguments[0]} ended with exit code {done.returncode}")
 
 
 def _cold(data: Path) -> Times:

@@ -65,9 +65,7 @@ def list_source(setup: Setup) -> Row:
     """All keys below a prefix of the store: our signed listing against obstore's."""
     count = setup.count(_ENTRIES)
     setup.fill("keys", count, 1)
-    spec = SourceSpec(
-        name="keys", credentials=Credentials.from_json(setup.store.credentials), **setup.store.source("keys")
-    )
+    spec = SourceSpec(**setup.store.source("keys"), credentials=Credentials.from_json(setup.store.credentials))
 
     def subject() -> float:
         return count / asyncio.run(_ours(spec, count))

@@ -50,7 +50,7 @@ def _with_stoker(setup: Setup, prefix: str, total: int) -> float:
 def run_preload(node: Node, document: dict[str, Any], credentials: dict[str, str]) -> float:
     """Preload everything: seconds. Raises RuntimeError when a file failed."""
     client = AdminClient(str(node.root / "run" / "admin.sock"))
-    names = [source.get("name") or _last(source["uri"]) for source in document["spec"]["sources"]]
+    names = [source["name"] for source in document["spec"]["sources"]]
     order = {
         "operation": "Preload",
         "document": document,
@@ -65,10 +65,6 @@ def run_preload(node: Node, document: dict[str, Any], credentials: dict[str, str
     if job["phase"] != "Succeeded":
         raise RuntimeError(f"the preload ended as {job['phase']}: {job['failures'][:3]}")
     return time.perf_counter() - begun
-
-
-def _last(uri: str) -> str:
-    return uri.rstrip("/").rpartition("/")[2]
 
 
 def _with_obstore(setup: Setup, prefix: str, total: int, parallel: int) -> float:

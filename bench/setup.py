@@ -65,7 +65,7 @@ class Setup:
         return data_set(name, self.store.source(prefix))
 
     def file(self, name: str, folder: Path) -> dict[str, Any]:
-        return data_set(name, {"uri": f"file://{folder}/"})
+        return data_set(name, {"name": name, "uri": f"file://{folder}/"})
 
     def close(self) -> None:
         self._nodes.close()

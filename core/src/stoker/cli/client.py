@@ -92,10 +92,10 @@ class AdminClient:
         try:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            if response.status >= 400:
-                raise _problem(_parsed(response.read()))
-            yield response
+            with connection.getresponse() as response:
+                if response.status >= 400:
+                    raise _problem(_parsed(response.read()))
+                yield response
         except (ConnectionRefusedError, FileNotFoundError) as error:
             raise _not_running(self._path) from error
         except TimeoutError as error:
