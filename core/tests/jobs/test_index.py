@@ -181,3 +181,12 @@ def test_a_folder_that_cannot_be_written_to_is_a_clear_error(tmp_path: Path, dat
     failed = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 1
     assert "cannot write the manifest" in failed["error"]["message"]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, data: Path) -> None:
+    text = order(tmp_path / "out", SourceSpec("d", f"file://{data}/"))
+    limit = f"ulimit -f 2; exec {' '.join(COMMAND)}"  # blocks of 1 KiB: less than a header
+    done = subprocess.run(["bash", "-c", limit], input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "cannot write the manifest" in json.loads(done.stdout.splitlines()[-1])["error"]["message"]
+    assert os.listdir(tmp_path / "out") == []

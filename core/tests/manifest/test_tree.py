@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import tempfile
@@ -247,8 +248,10 @@ def test_a_damaged_file_of_the_same_generation_is_replaced(make: Any) -> None:
 
 def test_what_killed_builders_left_is_swept_and_what_others_build_is_not(make: Any) -> None:
     (make.folder / ".building-dead").write_bytes(b"x")
-    kept = make.summary((make.source(), []))
-    assert os.listdir(make.folder) == [os.path.basename(kept.path)]
+    with open(make.folder / ".building-live", "wb") as live:
+        fcntl.flock(live.fileno(), fcntl.LOCK_EX)
+        built = make.summary((make.source(), []))
+        assert sorted(os.listdir(make.folder)) == [".building-live", os.path.basename(built.path)]
 
 
 def test_an_abandoned_build_leaves_nothing(make: Any) -> None:
