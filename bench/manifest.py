@@ -83,7 +83,7 @@ def main() -> None:
         built = build(keys, folder)
         path = str(built.pop("path"))
         begun = time.perf_counter()
-        verify(path, [SourceSpec("s", _URI)])
+        verify(path, [SourceSpec("s", _URI, endpoint="http://host")])
         checked = round(time.perf_counter() - begun, 1)
         print(json.dumps({"keys": keys, **built, **use(path), "verify_s": checked}))
 

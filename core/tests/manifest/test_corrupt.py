@@ -23,7 +23,7 @@ from stoker.manifest.manifest import Manifest
 from stoker.manifest.verify import verify
 from stoker.sources.base import ObjectEntry, SourceSpec
 
-SPEC = SourceSpec("data", "s3://bucket/data/")
+SPEC = SourceSpec("data", "s3://bucket/data/", endpoint="http://h")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from stoker.api.errors import StokerError
 from stoker.manifest.verify import verify
 from stoker.sources.base import SourceSpec
 
-SPEC = SourceSpec("data", "s3://bucket/data/")
+SPEC = SourceSpec("data", "s3://bucket/data/", endpoint="http://store")
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def test_its_own_data_set_passes(path: str) -> None:
     [
         replace(SPEC, uri="s3://bucket/other/"),
         replace(SPEC, uri="s3://other/data/"),
+        replace(SPEC, endpoint="http://elsewhere"),
         replace(SPEC, name="other"),
         replace(SPEC, path="/elsewhere"),
         replace(SPEC, include=("**/*.tar",)),
@@ -55,7 +56,7 @@ def test_a_prefix_outside_of_the_uri_is_refused(make: Any) -> None:
 
 
 def test_a_replica_of_the_data_set_passes_and_no_other(make: Any) -> None:
-    listed = replace(make.source(), prefix=b"copy/", contacted="s3://backup/copy/")
+    listed = replace(make.source(), prefix=b"copy/", contacted="s3://backup/copy/", origin="s3://store/backup")
     path = make.summary((listed, [make.entry(b"copy/a")])).path
     verify(path, [replace(SPEC, replicas=("s3://backup/copy/",))])
     with pytest.raises(StokerError, match="ManifestOutsideSource"):
@@ -72,7 +73,7 @@ def test_one_object_as_the_whole_source_passes(make: Any) -> None:
 
 
 def test_several_sources_and_nested_paths_pass(make: Any) -> None:
-    specs = [SPEC, SourceSpec("train", "s3://bucket/t/", "/d/train")]
+    specs = [SPEC, replace(SPEC, name="train", uri="s3://bucket/t/", path="/d/train")]
     listings = [
         (make.source(), [make.entry(b"data/d/train/x"), make.entry(b"data/z"), make.entry(b"data/q/")]),
         (make.source("train", "/d/train", b"t/"), [make.entry(b"t/%d/f" % number) for number in range(2000)]),

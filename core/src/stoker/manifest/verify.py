@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from stoker.api.errors import StokerError
@@ -19,6 +19,7 @@ from stoker.manifest.format import ARCHIVED, DIRECTORY, MAX_PATH, ROOT, WHOLE_SO
 from stoker.manifest.manifest import Manifest, Record
 from stoker.manifest.names import is_name
 from stoker.manifest.walk import walk
+from stoker.sources import open_source
 from stoker.sources.base import SourceSpec
 
 
@@ -125,8 +126,14 @@ def _check_sources(manifest: Manifest, specs: Sequence[SourceSpec]) -> None:
     for source, spec in zip(manifest.sources, specs, strict=True):
         if (source.name, source.uri, source.path) != (spec.name, shown_uri(spec.uri), spec.path):
             raise _outside(manifest, f"its source {source.name!r} is not {spec.name!r} of the data set")
-        if source.contacted not in map(shown_uri, (spec.uri, *spec.replicas)):
-            raise _outside(manifest, f"its source {source.name!r} was listed from {source.contacted!r}")
+        if (source.contacted, source.origin) not in _places(spec):
+            raise _outside(manifest, f"its source {source.name!r} was listed from {source.contacted!r} elsewhere")
+
+
+def _places(spec: SourceSpec) -> Iterator[tuple[str, str]]:
+    """What may have been listed, with the origin it has there: the origin is part of each object id in the cache."""
+    for uri in (spec.uri, *spec.replicas):
+        yield shown_uri(uri), open_source(replace(spec, uri=uri)).origin
 
 
 @dataclass(frozen=True, slots=True)
