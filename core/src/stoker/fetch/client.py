@@ -107,7 +107,7 @@ class FetchClient:
         except BlockingIOError:
             return
         except OSError:
-            self.reconnect()
+            self._out.clear()  # the end of the connection is there to be read, and all this is asked again
 
     def reconnect(self) -> None:
         """Connect, and ask again for all that is outstanding; failing that, wait a little longer each time."""
@@ -175,7 +175,8 @@ class AsyncFetchClient:
         self._watch()
         request = self._client.request(kind, flags, slot, inode, offset, length)
         self._watch()
-        answer = self._waiting[request] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = answer
         try:
             return await answer
         finally:

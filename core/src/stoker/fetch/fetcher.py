@@ -1,89 +1,133 @@
-# stand-in by main until the fetch helper's files land: overwrite
-"""x"""
+"""The fetcher process: composes socket, line to the daemon, cache and sessions in one event loop.
+
+It holds nothing that its successor needs: what it stored is in the presence table (memfd) and on disk, and who asked
+asks again.
+"""
+
 from __future__ import annotations
-import asyncio, json, os, contextlib
-from stoker.api.errors import StokerError
-from stoker.cache.credit import Credit, Grant
-from stoker.cache.layout import object_id, page_count, page_span, PAGE
+
+import asyncio
+import os
+import resource
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from stoker.cache.credit import Credit
 from stoker.cache.presence import PresenceTable
 from stoker.cache.writer import CacheWriter
-from stoker.fetch.counters import Counter, Counters
-from stoker.fetch.protocol import *
+from stoker.fetch.budget import NODE_BYTES, Budget
+from stoker.fetch.counters import Counters
+from stoker.fetch.disk import Disk
+from stoker.fetch.lanes import Lanes
+from stoker.fetch.link import Link
+from stoker.fetch.objects import Objects
+from stoker.fetch.server import listen
+from stoker.fetch.service import Service
 from stoker.fetch.session import SessionSpec
-from stoker.ipc.channel import AsyncChannel
-from stoker.manifest.manifest import Manifest
+from stoker.fetch.sessions import Sessions
+from stoker.fetch.store import OpenSource
+from stoker.ipc.channel import Message
 from stoker.sources import open_source
 
-class F:
-    async def main(self, index, config, fds):
-        self.counters = Counters(fds["counters"]); self.sessions = {}; self.sources = {}; self.locks = {}; self.grants = {}; self.n = 0
-        while True:
-            try: self.ch = await AsyncChannel.connect(config["run_dir"] + "/control.sock"); break
-            except OSError: await asyncio.sleep(.01)
-        self.ch.send({"op": "hello", "role": "fetcher", "index": index, "pid": os.getpid(), "credit": []})
-        w, _ = await self.ch.recv()
-        table = PresenceTable(fds["presence"]); table.clear()
-        self.writer = CacheWriter(w["tiers"], table, bytes.fromhex(w["boot"]), Credit(len(w["tiers"]), self.ask))
-        for s in w["sessions"]: self.add(s)
-        path = f"{config['run_dir']}/fetch-{index}.sock"
-        with contextlib.suppress(FileNotFoundError): os.unlink(path)
-        await asyncio.start_unix_server(self.serve, path)
-        asyncio.ensure_future(self.collect())
-        while True:
-            m, _ = await self.ch.recv()
-            if m["op"] == "session": self.add(m["spec"])
-            elif m["op"] == "granted": self.grants.pop(m["seq"]).set_result(Grant(m["bytes"], m["inodes"], *m["incarnations"]))
-            elif m["op"] == "evict?": self.ch.send({"op": "busy", "seq": m["seq"], "oids": [o.hex() for o in self.writer.doom(map(bytes.fromhex, m["oids"]))]})
-            elif m["op"] == "evicted": self.writer.evicted(map(bytes.fromhex, m["oids"]))
-    async def collect(self):
-        while True: await asyncio.sleep(.3); self.writer.collect()
-    async def ask(self, tier, b, i):
-        self.n += 1; f = self.grants[self.n] = asyncio.get_running_loop().create_future()
-        self.ch.send({"op": "credit", "seq": self.n, "tier": tier, "bytes": b, "inodes": i}); return await f
-    def add(self, s):
-        spec = SessionSpec.from_json(s); self.sessions[spec.slot] = (spec, Manifest.open(spec.manifest_path), [open_source(x) for x in spec.sources])
-    async def serve(self, r, w):
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while True:
-                f = REQUEST.unpack(await r.readexactly(REQUEST.size))
-                asyncio.ensure_future(self.one(f, w))
-    async def one(self, f, w):
-        i, kind, flags, slot, length, inode, offset = f
-        if kind >= 3: return
-        try:
-            inc, data = await self.get(kind, flags, slot, inode, offset, length)
-            w.write(REPLY.pack(i, 1 if data is not None else 0, 0, 0, len(data or b""), inc) + (data or b""))
-        except StokerError as e:
-            d = json.dumps(e.to_json()).encode(); w.write(REPLY.pack(i, 2, 0, 0, len(d), 0) + d)
-        except BaseException as e:
-            import traceback; traceback.print_exc()
-            d = json.dumps({"reason": "Internal", "message": repr(e)}).encode(); w.write(REPLY.pack(i, 2, 0, 0, len(d), 0) + d)
-    async def get(self, kind, flags, slot, inode, offset, length):
-        spec, man, srcs = self.sessions[slot]
-        ref = man.object(inode); v = ref.version; src = srcs[ref.source]
-        if kind == 2: offset, length = 0, v.size
-        length = min(length, v.size - offset)
-        async def read(a, b):
-            out = bytearray()
-            async for p in src.read(v, a, b): out += p
-            self.counters.add(slot, Counter.SOURCE_BYTES, b - a)
-            return out
-        oid = object_id(man.sources[ref.source].origin, v.key, v.etag, v.size)
-        fill = None if flags & 2 or not v.etag or spec.mount.policy == "Bypass" else self.writer.begin(oid, v.size, spec.data_set)
-        if fill is None: return 0, bytes(await read(offset, offset + length))
-        lock = self.locks.setdefault(oid, asyncio.Lock())
-        try:
-            async with lock:
-                first, last = page_span(offset, length, v.size)
-                if flags & 1: fill.drop(first, last)
-                for a, b in fill.missing(first, last):
-                    while a < b:
-                        c = min(b, a + 256)
-                        if not await fill.reserve(a, c): return 0, bytes(await read(offset, offset + length)) if kind == 1 else None
-                        data = await read(a * PAGE, min(c * PAGE, v.size))
-                        fill.write(a, memoryview(data)); a = c
-                return fill.incarnation or 0, None
-        finally: fill.close()
+log = structlog.get_logger("stoker.fetch")
 
-def run(index, config, fds):
-    asyncio.run(F().main(index, config, fds))
+COLLECT_S = 0.5
+"""As often as the owner commits."""
+
+
+class Fetcher:
+    """One life of the process. `config`: `run_dir`, `fetchers`; `fds`: `presence`, `counters`."""
+
+    def __init__(
+        self, index: int, config: Mapping[str, Any], fds: Mapping[str, int], opener: OpenSource = open_source
+    ) -> None:
+        self._path = os.path.join(config["run_dir"], f"fetch-{index}.sock")
+        self._table = PresenceTable(fds["presence"])
+        self._counters = Counters(fds["counters"])
+        self._disk: Disk | None = None
+        self.writer: CacheWriter | None = None
+        lanes = Lanes(Budget(NODE_BYTES // int(config["fetchers"])))
+        self._lanes = lanes
+        self._sessions = Sessions(lanes, self._counters, opener)
+        hello = {"op": "hello", "role": "fetcher", "index": index, "pid": os.getpid()}
+        self._link = Link(os.path.join(config["run_dir"], "control.sock"), hello, self)
+        self._service = Service(self._sessions, lanes, self._link.tell)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        server = await listen(self._path, self._service)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._link.run())
+                tasks.create_task(self._collect())
+        finally:
+            server.close()
+            await self._close()
+
+    # What the daemon says
+
+    def welcomed(self, message: Message) -> None:
+        """The first time: the cache begins. Sessions are these, from now on."""
+        if self.writer is None:
+            self._begin_cache(message["tiers"], bytes.fromhex(message["boot"]))
+        self._sessions.keep_only([SessionSpec.from_json(spec) for spec in message["sessions"]])
+        log.info("fetcher ready", sessions=len(message["sessions"]))
+
+    def session(self, spec: SessionSpec) -> None:
+        self._sessions.add(spec)
+
+    def session_ended(self, slot: int, session_id: str) -> None:
+        self._sessions.end(slot, session_id)
+
+    # Inside
+
+    def _begin_cache(self, tiers: list[str], boot: bytes) -> None:
+        """What a predecessor left in the table is in the index by now: the daemon drained it before its welcome."""
+        self._table.clear()
+        self._disk = Disk(len(tiers))
+        self.writer = CacheWriter(
+            tiers,
+            self._table,
+            boot,
+            Credit(len(tiers), self._link.ask),
+            on_event=lambda _tier, reason, text: self._link.tell(reason, text),
+            on_table_full=lambda: self._link.send({"op": "table-full"}),
+        )
+        self._service.objects = Objects(self.writer, self._disk, self._lanes)
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(COLLECT_S)
+            if self.writer is not None:
+                self.writer.collect()
+
+    async def _close(self) -> None:
+        if self._service.objects is not None:
+            await self._service.objects.close()
+        await self._sessions.close()
+        if self._disk is not None:
+            self._disk.close()
+        if self.writer is not None:
+            self.writer.close()
+
+
+def run(index: int, config: dict[str, Any], fds: dict[str, int]) -> None:
+    """The process: until SIGTERM."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a file and some sockets for each object on its way
+
+    async def main() -> None:
+        fetcher = asyncio.ensure_future(Fetcher(index, config, fds).run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, fetcher.cancel)
+        await asyncio.wait([fetcher])
+        if not fetcher.cancelled() and (error := fetcher.exception()) is not None:
+            log.error("fetcher failed", error=repr(error), exc_info=error)
+            raise SystemExit(70)
+
+    log.info("fetcher begins", index=index, files=soft)
+    asyncio.run(main())

@@ -56,15 +56,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply. `incarnation` names the cache file of PRESENT pages; 0 when there is none."""
+    """One reply. `mark` of DATA and ERROR says which object they are about (`mark_of`; 0: no object was found), of
+    PRESENT the incarnation of its cache file (0: there is none)."""
 
     id: int
     status: Status
-    incarnation: int = 0
+    mark: int = 0
     data: bytes = b""
 
     def pack(self) -> bytes:
-        return _REPLY.pack(self.id, self.status, len(self.data), self.incarnation) + self.data
+        return _REPLY.pack(self.id, self.status, len(self.data), self.mark) + self.data
 
     def error(self) -> dict[str, str]:
         """What `StokerError.from_json` reads, of a reply with status ERROR."""
@@ -72,8 +73,8 @@ class Reply:
         return found
 
     @classmethod
-    def failed(cls, request: int, error: StokerError) -> Reply:
-        return cls(request, Status.ERROR, 0, json.dumps(error.to_json()).encode())
+    def failed(cls, request: int, mark: int, error: StokerError) -> Reply:
+        return cls(request, Status.ERROR, mark, json.dumps(error.to_json()).encode())
 
 
 def present(request: int, incarnation: int) -> bytes:
@@ -81,9 +82,15 @@ def present(request: int, incarnation: int) -> bytes:
     return _REPLY.pack(request, Status.PRESENT, 0, incarnation)
 
 
-def data_header(request: int, length: int) -> bytes:
+def data_header(request: int, mark: int, length: int) -> bytes:
     """What stands before `length` bytes of data."""
-    return _REPLY.pack(request, Status.DATA, length, 0)
+    return _REPLY.pack(request, Status.DATA, length, mark)
+
+
+def mark_of(oid: bytes) -> int:
+    """What an asker compares before it believes DATA or ERROR: slots are used again, and for a moment after a session
+    has ended the two ends may mean different sessions by one."""
+    return int.from_bytes(oid[:8], "little") | 1
 
 
 class RequestFrames:
@@ -123,11 +130,11 @@ class ReplyFrames:
     def _parse(self) -> Iterator[tuple[Reply, int]]:
         at = 0
         while at + REPLY_BYTES <= len(self._buffer):
-            number, status, length, incarnation = _REPLY.unpack_from(self._buffer, at)
+            number, status, length, mark = _REPLY.unpack_from(self._buffer, at)
             if status > Status.ERROR or length > MOST_DATA:
                 raise ProtocolError(f"a reply of status {status} and {length} bytes")
             end = at + REPLY_BYTES + length
             if end > len(self._buffer):
                 return
-            yield Reply(number, Status(status), incarnation, bytes(self._buffer[at + REPLY_BYTES : end])), end
+            yield Reply(number, Status(status), mark, bytes(self._buffer[at + REPLY_BYTES : end])), end
             at = end

@@ -1,0 +1,200 @@
+"""What each kind of request means: read, load, note; from the cache where it can be, else with the bytes in the answer.
+
+Not for sockets (`server.py`) and not for single flight (`objects.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+from stoker.cache.layout import PAGE, page_span
+from stoker.fetch.counters import Counter
+from stoker.fetch.flight import ObjectState
+from stoker.fetch.lanes import Lane, Lanes, Priority, Ticket
+from stoker.fetch.objects import Objects
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, Request
+from stoker.fetch.retry import Rate
+from stoker.fetch.sessions import File, Session, Sessions
+from stoker.fetch.store import Store
+from stoker.fetch.transfer import Asked, BytesSink, transfer
+from stoker.sources.base import SourceError
+
+log = structlog.get_logger("stoker.fetch")
+
+WHOLE_RETRY_S = 10.0
+"""A whole file that did not fit is tried again after this long, by the next read."""
+
+TELL_EVERY_S = 60.0
+"""The same failure of the same source is told once per minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`data` None: the pages are in the cache file of `incarnation`."""
+
+    oid: bytes
+    incarnation: int = 0
+    data: bytearray | None = None
+
+
+class Service:
+    """Answers requests. `objects` is None until the owner has said where the cache is."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        lanes: Lanes,
+        tell: Callable[[Reason, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sessions = sessions
+        self.objects: Objects | None = None
+        self._lanes = lanes
+        self._tell = tell
+        self._clock = clock
+        self._told: dict[tuple[str, Reason], float] = {}
+        # Answers that carry bytes hold them until the socket has taken them: memory of the same budget.
+        self._answers = Lane(lanes, 1 << 20, Rate(), 1)
+
+    async def file_of(self, request: Request) -> tuple[Session, File]:
+        """Raises StokerError."""
+        session = await self.sessions.get(request.slot)
+        file = session.file(request.inode)
+        if file.archived:
+            step = "restore it in its store, then mount again."
+            raise StokerError(Reason.Archived, "the object is archived", place=_place(file), next_step=step)
+        return session, file
+
+    @asynccontextmanager
+    async def answer(self, session: Session, file: File, request: Request) -> AsyncIterator[Answer]:
+        """The answer to READ or LOAD; its bytes count as memory in use until the block ends. Raises StokerError."""
+        try:
+            if request.kind == KIND_LOAD:
+                yield Answer(file.oid, await self._load(session, file))
+                return
+            length = min(request.length, file.size - request.offset)
+            incarnation = 0 if length <= 0 else await self._cached(session, file, request, length)
+            if incarnation is not None:
+                yield Answer(file.oid, incarnation)
+                return
+            async with self._lanes.turn(Ticket(self._answers, Priority.DEMAND, 1, length)):
+                yield Answer(file.oid, 0, await self._bytes(session, file, request.offset, length))
+        except StokerError as error:
+            self._report(session, file, error)
+            raise
+
+    def note(self, request: Request) -> None:
+        """A reader reached a trigger page."""
+        session = self.sessions.peek(request.slot)
+        if session is None or self.objects is None:
+            return
+        file = session.file(request.inode)
+        span = page_span(request.offset, request.length, file.size)
+        if file.cacheable and span[0] < span[1]:
+            self.objects.note(session, file, span)
+
+    async def _load(self, session: Session, file: File) -> int:
+        if not file.size:
+            return 0
+        if not file.cacheable:
+            bypass = session.spec.mount.policy == "Bypass"
+            why = (
+                "policy Bypass keeps nothing" if bypass else "the store gives no ETag for it, so no version can be kept"
+            )
+            raise StokerError(
+                Reason.UnsupportedCombination, why, place=_place(file), next_step="read it without preload."
+            )
+        if self.objects is None:
+            raise StokerError(Reason.CacheFull, "there is no cache yet", place=_place(file))
+        return await self.objects.load(session, file)
+
+    async def _cached(self, session: Session, file: File, request: Request, length: int) -> int | None:
+        """The incarnation that holds the pages now; None when the answer must carry the bytes."""
+        objects = self.objects
+        if objects is None or not file.cacheable or request.flags & FLAG_INLINE:
+            return None
+        store = session.stores[file.source]
+        state = objects.state(session, file)
+        wanted = page_span(request.offset, length, file.size)
+        if store.has_replicas and (store.down or state.failure(*wanted, self._clock())):
+            return None
+        if error := state.failure(*wanted, self._clock()):
+            raise error
+        if session.spec.mount.policy == "WholeFile":
+            self._load_behind(session, file, state, objects)
+        try:
+            return await objects.read(session, file, wanted, bool(request.flags & FLAG_BAD_PAGE))
+        except SourceError as error:
+            if not _elsewhere(store, error):
+                raise
+            store.failed()
+            return None
+
+    def _load_behind(self, session: Session, file: File, state: ObjectState, objects: Objects) -> None:
+        """`WholeFile`: the first read brings the whole file."""
+        if state.loading is not None or self._clock() < state.load_again_at:
+            return
+        task = state.loading = asyncio.create_task(self._quiet_load(session, file, state, objects))
+        task.add_done_callback(lambda _: setattr(state, "loading", None))
+
+    async def _quiet_load(self, session: Session, file: File, state: ObjectState, objects: Objects) -> None:
+        try:
+            await objects.load(session, file)
+        except StokerError as error:
+            state.load_again_at = self._clock() + WHOLE_RETRY_S
+            self._report(session, file, error)
+
+    async def _bytes(self, session: Session, file: File, offset: int, length: int) -> bytearray:
+        """Exactly these bytes, from the source or a replica of it; nothing is stored."""
+        store = session.stores[file.source]
+        if not store.down:
+            try:
+                return await self._from(Asked(store.primary, file.version, offset, offset + length), session, store)
+            except SourceError as error:
+                if not _elsewhere(store, error):
+                    raise
+                store.failed()
+        failure: SourceError | None = None
+        for source, version in store.copies(file.version):
+            try:
+                return await self._from(Asked(source, version, offset, offset + length), session, store)
+            except SourceError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    async def _from(self, asked: Asked, session: Session, store: Store) -> bytearray:
+        length = asked.stop - asked.start
+        sink = BytesSink(length)
+        ticket = store.lane.ticket(Priority.DEMAND, -(-length // PAGE), 0)
+        await transfer(asked, sink, ticket, self._lanes, session.patience, session.tally)
+        session.tally.add(Counter.INLINE_BYTES, length)
+        return sink.data
+
+    def _report(self, session: Session, file: File, error: StokerError) -> None:
+        place = session.stores[file.source].spec.uri
+        now = self._clock()
+        if now < self._told.get((place, error.reason), 0.0):
+            return
+        self._told[place, error.reason] = now + TELL_EVERY_S
+        log.warning(
+            "read failed", data_set=session.spec.data_set, reason=error.reason, place=error.place, error=error.message
+        )
+        self._tell(error.reason, f"{session.spec.data_set}: {error.line()}")
+
+
+def _elsewhere(store: Store, error: SourceError) -> bool:
+    """Whether a replica may serve what the source itself did not."""
+    return store.has_replicas and error.reason in (Reason.SourceUnavailable, Reason.Throttled)
+
+
+def _place(file: File) -> str:
+    return file.version.key.decode(errors="backslashreplace")

@@ -1,0 +1,168 @@
+"""The sessions that a fetcher serves: their manifests, objects, and stores. Told by the daemon; asked by requests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+
+import structlog
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+from stoker.cache.layout import object_id, page_count
+from stoker.fetch.counters import Counters
+from stoker.fetch.lanes import Lane, Lanes
+from stoker.fetch.retry import Patience, Rate
+from stoker.fetch.session import SessionSpec
+from stoker.fetch.store import OpenSource, Store
+from stoker.fetch.transfer import Tally
+from stoker.manifest.manifest import Manifest
+from stoker.sources import open_source
+from stoker.sources.base import ObjectVersion, SourceSpec
+
+log = structlog.get_logger("stoker.fetch")
+
+UNKNOWN_WAIT_S = 20.0
+"""A worker may know of a session before its fetcher does: the daemon may be on its way back."""
+
+_REMEMBERED_FILES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What a request needs of an inode. `cacheable` is false for `Bypass` and for objects without a validator."""
+
+    oid: bytes
+    version: ObjectVersion
+    source: int
+    archived: bool
+    cacheable: bool
+
+    @property
+    def size(self) -> int:
+        return self.version.size
+
+    @property
+    def pages(self) -> int:
+        return page_count(self.version.size)
+
+
+class Session:
+    """One session in this fetcher."""
+
+    def __init__(self, spec: SessionSpec, stores: list[Store], tally: Tally) -> None:
+        self.spec = spec
+        self.tally = tally
+        mount = spec.mount
+        self.patience = Patience(mount.retries, mount.deadline_s, mount.request_timeout_s)
+        self.stores = stores
+        self._manifest = Manifest.open(spec.manifest_path)
+        self._files: dict[int, File] = {}
+
+    def file(self, inode: int) -> File:
+        """Raises StokerError ManifestCorrupt."""
+        found = self._files.get(inode)
+        if found is None:
+            if len(self._files) >= _REMEMBERED_FILES:
+                self._files.clear()
+            found = self._files[inode] = self._look_up(inode)
+        return found
+
+    def _look_up(self, inode: int) -> File:
+        ref = self._manifest.object(inode)
+        version = ref.version
+        oid = object_id(self._manifest.sources[ref.source].origin, version.key, version.etag, version.size)
+        cacheable = bool(version.etag) and self.spec.mount.policy != "Bypass"
+        return File(oid, version, ref.source, self._manifest.node(inode).archived, cacheable)
+
+    async def close(self) -> None:
+        self._manifest.close()
+        for store in self.stores:
+            await store.close()
+
+
+class Sessions:
+    """By slot."""
+
+    def __init__(self, lanes: Lanes, counters: Counters, opener: OpenSource = open_source) -> None:
+        self._lanes = lanes
+        self._counters = counters
+        self._opener = opener
+        self._by_slot: dict[int, Session] = {}
+        self._rates: dict[str, Rate] = {}
+        self._news = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def add(self, spec: SessionSpec) -> None:
+        """Serve a session; one that is served already stays as it is."""
+        served = self._by_slot.get(spec.slot)
+        if served is not None:
+            if served.spec.id == spec.id:
+                return
+            self.end(spec.slot, served.spec.id)
+        try:
+            stores = [Store(source, self._lane(source, spec), self._opener) for source in spec.sources]
+            session = Session(spec, stores, Tally(self._counters, spec.slot))
+        except (StokerError, OSError) as error:
+            log.error("session cannot be served", session=spec.id, data_set=spec.data_set, error=str(error))
+            return
+        self._counters.claim(spec.slot, spec.id)
+        self._by_slot[spec.slot] = session
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def keep_only(self, specs: list[SessionSpec]) -> None:
+        """These are all the sessions there are."""
+        ids = {spec.id for spec in specs}
+        for slot, session in list(self._by_slot.items()):
+            if session.spec.id not in ids:
+                self.end(slot, session.spec.id)
+        for spec in specs:
+            self.add(spec)
+
+    def end(self, slot: int, session_id: str) -> None:
+        """What is on its way for it goes on; then its stores are closed."""
+        session = self._by_slot.get(slot)
+        if session is None or session.spec.id != session_id:
+            return
+        del self._by_slot[slot]
+        task = asyncio.create_task(_close_later(session))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def get(self, slot: int) -> Session:
+        """Raises StokerError."""
+        session = self._by_slot.get(slot)
+        if session is not None:
+            return session
+        try:
+            async with asyncio.timeout(UNKNOWN_WAIT_S):
+                while (session := self._by_slot.get(slot)) is None:
+                    await self._news.wait()
+        except TimeoutError:
+            raise StokerError(Reason.NotMounted, f"no session has slot {slot}") from None
+        return session
+
+    def peek(self, slot: int) -> Session | None:
+        return self._by_slot.get(slot)
+
+    async def close(self) -> None:
+        for session in self._by_slot.values():
+            await session.close()
+        self._by_slot.clear()
+
+    def _lane(self, source: SourceSpec, spec: SessionSpec) -> Lane:
+        """Its rate is that of the bucket, shared with every session that reads there."""
+        bucket = "/".join(source.uri.split("/")[:3])
+        rate = self._rates.setdefault(f"{source.endpoint} {bucket}", Rate())
+        return Lane(self._lanes, spec.mount.read_ahead_threads, rate, _cores())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+async def _close_later(session: Session) -> None:
+    await asyncio.sleep(session.patience.deadline_s)
+    await session.close()

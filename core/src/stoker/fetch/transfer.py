@@ -1,0 +1,127 @@
+"""One range from a store to a sink, with its retries: each try asks for the rest only, and only in its turn.
+
+What a store sends is checked by `stoker.sources`; a wrong answer never reaches a sink as its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
+from stoker.fetch.counters import Counter, Counters
+from stoker.fetch.lanes import Lanes, Ticket
+from stoker.fetch.retry import Patience, Retry
+from stoker.sources.base import ObjectVersion, Source, SourceError
+
+log = structlog.get_logger("stoker.fetch")
+
+
+class Sink(Protocol):
+    """Takes the bytes of a range in order. `taken`: how many, so that a try after a break asks for the others only."""
+
+    taken: int
+
+    async def take(self, piece: memoryview) -> bool:
+        """Whether something that a reader can use has come of it."""
+        ...
+
+
+class BytesSink:
+    """Keeps the bytes, for an answer that carries them."""
+
+    def __init__(self, length: int) -> None:
+        self.data = bytearray(length)
+        self.taken = 0
+
+    async def take(self, piece: memoryview) -> bool:
+        self.data[self.taken : self.taken + len(piece)] = piece
+        self.taken += len(piece)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Where the requests of a session are counted."""
+
+    counters: Counters
+    slot: int
+
+    def add(self, counter: Counter, count: int = 1) -> None:
+        self.counters.add(self.slot, counter, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The bytes [start, stop) of a version at a source."""
+
+    source: Source
+    version: ObjectVersion
+    start: int
+    stop: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.source.origin}/{self.version.key.decode(errors='backslashreplace')}"
+
+
+async def transfer(asked: Asked, sink: Sink, ticket: Ticket, lanes: Lanes, patience: Patience, tally: Tally) -> None:
+    """All of it into the sink. Raises StokerError when no try is left; what the sink raises goes through."""
+    retry: Retry | None = None
+    while True:
+        try:
+            async with lanes.turn(ticket):
+                # The time in the queue is not the store's.
+                retry = retry or Retry(patience)
+                await _one_try(asked, sink, ticket, retry, tally)
+            return
+        except SourceError as error:
+            assert retry is not None
+            tally.add(Counter.SOURCE_ERRORS)
+            wait = retry.wait_after(error)
+            if wait is None:
+                raise
+            log.debug("asked again", place=error.place, reason=error.reason, error=error.message, wait_s=wait)
+        tally.add(Counter.SOURCE_RETRIES)
+        await asyncio.sleep(wait)
+
+
+async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
+    tally.add(Counter.SOURCE_REQUESTS)
+    rate = ticket.lane.rate
+    try:
+        await _stream(asked, sink, retry, tally)
+    except SourceError as error:
+        if error.reason is Reason.Throttled:
+            rate.refused(error.retry_after_s)
+        raise
+    except TimeoutError as error:
+        text = f"no byte came within {retry.patience.timeout_s:g} s"
+        raise SourceError(Reason.SourceUnavailable, text, place=asked.place, retryable=True) from error
+    rate.succeeded()
+
+
+async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
+    loop = asyncio.get_running_loop()
+    begin = asked.start + sink.taken
+    if begin >= asked.stop:
+        return
+    pieces = asked.source.read(asked.version, begin, asked.stop)
+    async with asyncio.timeout(retry.patience.timeout_s) as limit, aclosing(pieces):
+        async for piece in pieces:
+            tally.add(Counter.SOURCE_BYTES, len(piece))
+            limit.reschedule(None)  # the disk is not the store's fault
+            if await sink.take(piece):
+                retry.progress()
+            limit.reschedule(loop.time() + retry.patience.timeout_s)
+
+
+def unforeseen(error: Exception, place: str) -> StokerError:
+    """What a fault that no source foresaw becomes."""
+    log.error("read failed", place=place, error=repr(error), exc_info=error)
+    return StokerError(Reason.Internal, f"the read failed: {error!r}", place=place, next_step="see the log.")
