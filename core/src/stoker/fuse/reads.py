@@ -19,7 +19,7 @@ from stoker.cache.layout import page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
-from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
 from stoker.fuse import kernel
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
@@ -113,7 +113,9 @@ class Reads:
         if waiting is None:
             return
         waiting.fetch_id = 0
-        if reply.status == Status.ERROR:
+        if reply.status != Status.PRESENT and reply.mark not in (0, mark_of(waiting.file.oid)):
+            self._serve(waiting, first=False)  # about another session that had this slot before, or has it next
+        elif reply.status == Status.ERROR:
             self._fail(waiting, StokerError.from_json(reply.error()))
         elif waiting.request.op == Op.OPEN:
             self._by_unique.pop(waiting.request.unique, None)

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -92,6 +93,7 @@ class Worker:
         except (StokerError, OSError) as error:
             log.error("session cannot be served", key=key, error=str(error))
             return
+        self._reads.counters.claim(slot, session.spec.id)
         self._sessions[slot] = session
         self._keys[key] = slot
 
@@ -245,8 +247,9 @@ class Worker:
     # --- the loop
 
     def _poll(self) -> list[tuple[int, int]]:
+        timeout = min((client.retry_s for client in self._fetchers), default=_TICK_S)
         with contextlib.suppress(InterruptedError):
-            return self._epoll.poll(_TICK_S)
+            return self._epoll.poll(min(timeout, _TICK_S))
         return []
 
     def _watch_fetchers(self) -> None:
@@ -257,7 +260,7 @@ class Worker:
                 self._handlers.pop(self._fetch_fds[index], None)  # closing it took it out of the epoll set
                 self._fetch_fds[index], self._fetch_masks[index] = fd, select.EPOLLIN
                 if fd >= 0:
-                    self._watch(fd, lambda events, i=index: self._on_fetcher(i, events))
+                    self._watch(fd, partial(self._on_fetcher, index))
             mask = select.EPOLLIN | (select.EPOLLOUT if client.pending_output else 0)
             if fd >= 0 and mask != self._fetch_masks[index]:
                 self._fetch_masks[index] = mask
