@@ -1,7 +1,8 @@
 """A store that misbehaves on demand: S3 (path style) and plain web server in one, on a thread, with raw sockets.
 
 It serves objects rightly until a scenario is put on a key (`on`) or on listings (`on_list`). A scenario is a function
-that takes the request and the right response, and gives the one to send; `servers.scenarios` has those one needs. Signatures are not checked.
+that takes the request and the right response, and gives the one to send; `servers.scenarios` has many. Signatures are
+not checked.
 
     with running_store() as store:
         store.put("a.bin", data)
@@ -13,7 +14,6 @@ that takes the request and the right response, and gives the one to send; `serve
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import re
@@ -156,7 +156,7 @@ class ScriptedStore:
     def _list(self, request: Request) -> Response:
         query = request.query
         prefix, delimiter = query.get("prefix", b""), query.get("delimiter", b"")
-        after = base64.urlsafe_b64decode(query.get("continuation-token", b""))
+        after = unquote_to_bytes(query.get("continuation-token", b"").replace(b"+", b" "))
         rows: dict[bytes, Stored | None] = {}
         for key in sorted(self.objects):
             if key.startswith(prefix):
@@ -165,7 +165,7 @@ class ScriptedStore:
         names = [name for name in sorted(rows) if name > after]
         page = names[:_PAGE]
         more = len(names) > len(page)
-        token = base64.urlsafe_b64encode(page[-1]).decode() if more else ""
+        token = quote_plus(page[-1]) if more else ""
         objects = [(name, rows[name]) for name in page]
         return listing(
             [(name, stored) for name, stored in objects if stored is not None],

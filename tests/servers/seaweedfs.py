@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -37,26 +38,28 @@ class SeaweedFS:
 
     def client(self, keys: tuple[str, str] = ADMIN) -> Any:
         """A boto3 client, to put and change what is read."""
-        config = Config(
-            retries={"max_attempts": 0},
-            connect_timeout=2,
-            read_timeout=30,
-            request_checksum_calculation="when_required",
-        )
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=keys[0],
-            aws_secret_access_key=keys[1],
-            region_name="us-east-1",
-            config=config,
-        )
+        return _client(self.endpoint, keys)
 
     def new_bucket(self, prefix: str = "t") -> str:
         """A fresh bucket."""
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
         self.client().create_bucket(Bucket=name)
         return name
+
+
+@functools.cache  # making one takes longer than a request
+def _client(endpoint: str, keys: tuple[str, str]) -> Any:
+    config = Config(
+        retries={"max_attempts": 0}, connect_timeout=2, read_timeout=30, request_checksum_calculation="when_required"
+    )
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=keys[0],
+        aws_secret_access_key=keys[1],
+        region_name="us-east-1",
+        config=config,
+    )
 
 
 @contextlib.contextmanager

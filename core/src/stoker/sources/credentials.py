@@ -75,9 +75,8 @@ class KeyRing:
 
 
 def _resolve(given: Credentials) -> Any:
-    session = _session(given.profile, given.config_file, given.credentials_file)
     try:
-        found = session.get_credentials()
+        found = _session(given.profile, given.config_file, given.credentials_file).get_credentials()
     except botocore.exceptions.BotoCoreError as error:
         raise _unusable(given, Reason.CredentialsMissing, error) from None
     if found is None:
