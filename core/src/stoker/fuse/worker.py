@@ -72,7 +72,8 @@ class Worker:
         paths = [os.path.join(parts.run_dir, f"fetch-{j}.sock") for j in range(len(parts.presence))]
         self._fetchers = [FetchClient(path) for path in paths]
         event, wake = wake_event()
-        self._reads = Reads(self._reader, self._fetchers, self._answers, Counters(parts.counters), wake)
+        self._counters = Counters(parts.counters)
+        self._reads = Reads(self._reader, self._fetchers, self._answers, self._counters, wake)
         self._metadata = Metadata(self._answers, self._cached_percent)
         self._keeper = KeeperLink(parts, keeper, self._on_keeper)
         self._control = ControlLink(parts, self._on_control)
@@ -94,6 +95,7 @@ class Worker:
             log.error("session cannot be served", key=key, error=str(error))
             return
         self._reads.counters.claim(slot, session.spec.id)
+        self._counters.claim(slot, session.spec.id)
         self._sessions[slot] = session
         self._keys[key] = slot
 

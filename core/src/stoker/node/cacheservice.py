@@ -25,6 +25,7 @@ from stoker.fetch.session import SessionSpec
 from stoker.fuse.opens import OpenTable
 from stoker.fuse.session import file_object
 from stoker.ipc.channel import AsyncChannel
+from stoker.manifest.format import ROOT
 from stoker.node.control import Control
 from stoker.node.keeper import Keeper
 from stoker.node.sessions import Session, Sessions
@@ -282,9 +283,10 @@ class CacheService:
 
 def _objects(session: Session) -> Iterable[tuple[bytes, int]]:
     manifest, policy = session.manifest, session.spec.mount.policy
-    for inode in manifest.file_inodes():
-        file = file_object(manifest, inode, policy)
-        yield file.oid, file.size
+    for inode in range(ROOT, manifest.header.records + 1):
+        if not manifest.node(inode).is_dir:
+            file = file_object(manifest, inode, policy)
+            yield file.oid, file.size
 
 
 def _event(reason: Reason | str, text: str) -> None:

@@ -13,7 +13,7 @@ from stoker.node.logs import configure_logging
 from stoker.node.store import Entry
 
 # Imported before any fork, so that a child is ready in milliseconds.
-_WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher")
+_WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher", "stoker.sources.s3")
 
 
 def warm_up() -> None:

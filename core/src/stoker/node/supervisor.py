@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from stoker.fuse.hold import Holder
@@ -122,7 +123,7 @@ class Supervisor:
         """Send a child everything that is for it, then `ready`."""
         for entry in self.store.values():
             if (names := entry.names_for(*key)) is not None:
-                self._send(channel, lambda entry=entry, names=names: entry.send(channel, names))
+                self._send(channel, partial(entry.send, channel, names))
         self._send(channel, lambda: channel.send({"op": "ready", "wanted": self.wanted}))
         self._watch(channel.fileno(), lambda: self._drain(channel))
 
@@ -202,7 +203,7 @@ class Supervisor:
         for key, child in self.children.items():
             if key != DAEMON and child.channel is not None and (names := entry.names_for(*key)) is not None:
                 channel = child.channel
-                self._send(channel, lambda channel=channel, names=names: entry.send(channel, names))
+                self._send(channel, partial(entry.send, channel, names))
             if child.holder is not None and (fd := entry.fds.get(f"clone.{key[1]}")) is not None:
                 child.holder.add(entry.data["slot"], fd)
 
@@ -215,7 +216,7 @@ class Supervisor:
                 child.holder.remove(entry.data.get("slot", -1))
             if child_key != DAEMON and child.channel is not None and entry.names_for(*child_key) is not None:
                 channel = child.channel
-                self._send(channel, lambda channel=channel: channel.send({"op": "drop", "key": key}))
+                self._send(channel, partial(channel.send, {"op": "drop", "key": key}))
         entry.close()
 
     def _on_hello(self, channel: Channel, key: Key) -> None:
