@@ -266,3 +266,15 @@ async def test_idle_credit_goes_to_whoever_needs_it(tmp_path: Path) -> None:
         rig.clock.now += 1
         assert await rig.load(thing)
     rig.close()
+
+
+async def test_a_limit_of_a_few_pages_still_turns_over(tmp_path: Path) -> None:
+    rig = CacheRig([str(tmp_path / "cache")], Limits(320 << 10, reserve_free=0))
+    stored = 0
+    for number in range(30):
+        rig.clock.now += 60
+        stored += await rig.load(Thing(f"t{number}", PAGE))
+        rig.commit()
+        assert rig.disk_use()[0] <= rig.owner.usage()[0].used_bytes <= 320 << 10
+    assert stored > 20
+    rig.close()

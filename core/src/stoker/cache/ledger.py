@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stoker.cache.layout import BLOCK
+
 INDEX_BYTES_PER_OBJECT = 1024
 """Set aside per granted inode for its records and its name in the folder: 500 bytes measured, doubled for pages that
 LMDB copies."""
 
 INDEX_LEAST_BYTES = 192 << 10
 INDEX_SLACK_BYTES = 128 << 20
-"""Kept free for the index to grow by in a commit. LMDB copies each page it changes before it uses old ones again: at
-most the whole index once more, and not more than a commit of 8,192 objects can touch; a new one grows to 192 KiB."""
+"""Kept free for the index to grow by in a commit: LMDB copies each page it changes before it uses old ones again. Up to
+192 KiB it may do that with all of it; later half of it is enough (it holds old copies already), and no commit of 8,192
+objects touches more than the second figure."""
 
 LEAST_GRANT_BYTES = 8 << 20
 """Small rooms go to whoever asks first (two chunks and more); the rest of the fetchers get it by recall."""
@@ -88,11 +91,14 @@ class Ledger:
         most, could = self.limits.most(), self.indexed + self.zombies + self.fixed + free - self.limits.floor()
         return Amount(min(most.bytes, could.bytes), min(most.inodes, could.inodes)).at_least_nothing()
 
+    def slack_bytes(self) -> int:
+        """Kept free for the index to grow by."""
+        return max(INDEX_LEAST_BYTES - self.index_bytes, min(self.index_bytes // 2, INDEX_SLACK_BYTES))
+
     def room(self, free: Amount) -> Amount:
         """What may still be granted."""
         granted, most, floor = self.granted(), self.limits.most(), self.limits.floor()
-        slack = max(INDEX_LEAST_BYTES - self.index_bytes, min(self.index_bytes, INDEX_SLACK_BYTES))
-        index = slack + granted.inodes * INDEX_BYTES_PER_OBJECT
+        index = self.slack_bytes() + granted.inodes * INDEX_BYTES_PER_OBJECT
         by_limit = most - self.held()
         by_disk = free - granted - floor
         nbytes = min(by_limit.bytes, by_disk.bytes) - index
@@ -103,8 +109,8 @@ class Ledger:
         room = self.room(free)
         nbytes = min(wanted.bytes, max(room.bytes // 4, min(room.bytes, LEAST_GRANT_BYTES)))
         inodes = min(wanted.inodes, max(room.inodes // 4, min(room.inodes, 64)))
-        # Each inode needs its part of the index as well.
-        inodes = min(inodes, room.bytes // (2 * INDEX_BYTES_PER_OBJECT))
+        # Each inode needs its part of the index as well, and is of no use without a block.
+        inodes = min(inodes, room.bytes // (BLOCK + INDEX_BYTES_PER_OBJECT))
         nbytes = min(nbytes, room.bytes - inodes * INDEX_BYTES_PER_OBJECT)
         given = Amount(nbytes, inodes)
         self.outstanding[fetcher] = self.outstanding.get(fetcher, Amount()) + given
@@ -124,7 +130,8 @@ class Ledger:
         `wanted`: credit that was refused, so there is too much here whatever the marks say. `evicting`: already on the
         way down. Zombies are about to be free anyway; credit is recalled, not evicted.
         """
-        capacity, held, room = self.capacity(free), self.held(), self.room(free)
+        capacity = (self.capacity(free) - Amount(self.slack_bytes(), 0)).at_least_nothing()
+        held, room = self.held(), self.room(free)
         high, low = self.limits.high, self.limits.low
         over = (
             evicting
