@@ -184,6 +184,11 @@ class AsyncFetchClient:
             self._client.cancel(request)
             self._watch()
 
+    def note(self, slot: int, inode: int, offset: int, length: int) -> None:
+        """A reader reached a trigger page; dropped while the fetcher is away."""
+        self._client.request(KIND_NOTE, 0, slot, inode, offset, length)
+        self._watch()
+
     def close(self) -> None:
         self._unwatch()
         if self._retry is not None:
