@@ -194,9 +194,33 @@ async def test_publishing_what_was_not_reserved_is_refused(rig: CacheRig) -> Non
     assert fill is not None
     assert await fill.reserve(0, 2)
     assert fill.incarnation is not None
-    with pytest.raises(ValueError, match="not reserved"):
-        fill.publish(2, Written(fill.incarnation, [0]))
+    assert not fill.publish(2, Written(fill.incarnation, [0]))
+    assert not fill.publish(1, Written(fill.incarnation, [0, 0]))
+    assert fill.missing(0, 3) == [(0, 3)]
     fill.close()
+
+
+async def test_a_removed_file_under_two_who_fill_it_is_read_through_and_then_whole(rig: CacheRig) -> None:
+    thing = Thing("t", 10 * PAGE)
+    one, two = (rig.writer_of(thing).begin(thing.oid, thing.size, OWNER) for _ in range(2))
+    assert one is two is not None
+    assert await one.reserve(0, 4)
+    assert await two.reserve(4, 8)
+    one.write(0, thing.span(0, 2))
+    remove_objects(rig)
+    assert one.missing(0, 2) == [(0, 2)]
+    with pytest.raises(OSError, match="gone"):
+        two.write(4, thing.span(4, 6))
+    assert await one.reserve(0, 2)
+    one.write(0, thing.span(0, 2))
+    with pytest.raises(OSError, match="replaced"):
+        two.write(6, thing.span(6, 8))
+    one.close()
+    two.close()
+    assert rig.events == []
+    rig.commit()
+    assert await rig.load(thing)
+    assert rig.read(thing, reader=rig.new_reader())
 
 
 async def test_a_full_table_is_read_through_until_the_next_commit(tmp_path: Path) -> None:

@@ -149,15 +149,14 @@ class Fill:
 
     def publish(self, first: int, written: Written) -> bool:
         """The pages from `first` on were put: readers see them from now on. False, and nothing done, when the file has
-        been replaced since, so that they are not in it."""
-        if written.incarnation != self.incarnation:
-            return False
+        been replaced since they were reserved, so that they are not in it, or not paid."""
         crcs = written.crcs
+        if written.incarnation != self.incarnation or not self._is_pending(first, first + len(crcs)):
+            return False
         at = 0
         for chunk, bits in split_span(first, first + len(crcs)):
             state, count = self.chunks[chunk], bits.bit_count()
-            if state.slot is None or bits & ~state.pending:
-                raise ValueError("pages were published that were not reserved")
+            assert state.slot is not None
             self._may_hold_blocks(state, bits)
             state.present |= bits
             self._writer.table.publish(state.slot, (first + at) % PAGES_PER_CHUNK, crcs[at : at + count])
@@ -212,6 +211,10 @@ class Fill:
         self.chunks = {}
 
     # Inside
+
+    def _is_pending(self, first: int, last: int) -> bool:
+        states = ((self.chunks.get(chunk), bits) for chunk, bits in split_span(first, last))
+        return all(state is not None and state.slot is not None and not bits & ~state.pending for state, bits in states)
 
     def _missing(self, first: int, last: int) -> list[tuple[int, int]]:
         runs: list[tuple[int, int]] = []
@@ -281,7 +284,8 @@ class Fill:
     def _open(self) -> tuple[int, OpenFile]:
         with _opening:
             incarnation = self.incarnation
-            assert incarnation is not None
+            if incarnation is None:
+                raise OSError(errno.ESTALE, "the cache file is gone")
             if self._file is None:
                 path = object_path(self._writer.roots[self.tier], self.oid, incarnation)
                 # Only the first open may make the file: a file that was removed must not come back empty.
