@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -47,15 +48,57 @@ def document(node: Node, origin: Path) -> dict[str, Any]:
     return made
 
 
+class User:
+    """An ordinary user: no rights but to read the files of this interpreter, wherever they are installed."""
+
+    _ID = 65534
+
+    def run(self, node: Node, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        home = self.folder(node, "home")
+        own = {f"STOKER_{name}_DIR": str(home / name.lower()) for name in ("STATE", "RUN", "CACHE")}
+        reading = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+        identity = [f"--reuid={self._ID}", f"--regid={self._ID}", "--clear-groups", *reading]
+        return subprocess.run(
+            [str(shutil.which("setpriv")), *identity, *STOKER, *arguments],
+            env={**node.env, "HOME": str(home), **own, **env},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def run_program(self, *command: str) -> bytes:
+        return subprocess.run(
+            command, user=self._ID, group=self._ID, check=True, capture_output=True, timeout=30
+        ).stdout
+
+    def folder(self, node: Node, name: str) -> Path:
+        path = node.root / name
+        path.mkdir(exist_ok=True)
+        os.chown(path, self._ID, self._ID)
+        return path
+
+
+@pytest.fixture
+def user(node: Node) -> Iterator[User]:
+    """As on machines where udev has set up /dev/fuse: everyone may open it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+    os.chmod(node.root, 0o755)
+    mode = stat.S_IMODE(os.stat("/dev/fuse").st_mode)
+    os.chmod("/dev/fuse", 0o666)
+    yield User()
+    os.chmod("/dev/fuse", mode)
+
+
 def refused(node: Node, code: int, reason: str, *arguments: str, stdin: str = "") -> str:
-    """The one line of a command that must fail, within two seconds of our own doing."""
-    begun = time.monotonic()
+    """The one line of a command that must fail."""
     done = node.run(*arguments, stdin=stdin)
     assert done.returncode == code, done
     assert done.stderr.startswith(f"{reason}: "), done.stderr
     assert done.stderr.count("\n") == 1
     assert " Next: " in done.stderr
-    assert time.monotonic() - begun < 2 + 1, "an interpreter's start included"
     return done.stderr
 
 
@@ -140,26 +183,25 @@ class TestCL01:
     @pytest.mark.usefixtures("document")
     def test_mountpoints(self, node: Node) -> None:
         (node.root / "file").write_text("")
-        assert "origin" in refused(node, 1, "MountpointNotEmpty", "mount", "-f", "dataset.yaml", "origin/..")
+        assert "/origin: " in refused(node, 1, "MountpointNotEmpty", "mount", "-f", "dataset.yaml", "data/../origin")
         refused(node, 1, "MountpointMissing", "mount", "-f", "dataset.yaml", "nowhere")
         refused(node, 1, "MountpointNotDirectory", "mount", "-f", "dataset.yaml", "file")
         (node.root / "origin" / "in").mkdir()
         refused(node, 1, "MountpointInsideSource", "mount", "-f", "dataset.yaml", "origin/in")
 
     @pytest.mark.usefixtures("document")
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
-    def test_no_rights_and_no_fusermount3(self, node: Node) -> None:
-        os.chmod(node.root, 0o755)
-        (node.root / "home").mkdir()
-        os.chown(node.root / "home", 65534, 65534)
-        env = {**node.env, "PATH": str(node.root / "home"), "HOME": str(node.root / "home")}
-        for name in ("STATE", "RUN", "CACHE"):
-            env[f"STOKER_{name}_DIR"] = str(node.root / "home" / name)
-        command = [*STOKER, "mount", "-f", "dataset.yaml", "data"]
-        done = subprocess.run(command, env=env, cwd=node.root, user=65534, capture_output=True, text=True, check=False)
+    def test_no_right_to_the_folder(self, node: Node, user: User) -> None:
+        done = user.run(node, "mount", "-f", f"{node.root}/dataset.yaml", str(node.root / "data"))
         assert done.returncode == 1
-        assert done.stderr.startswith(("FuseUnavailable: ", "PermissionDenied: ")), done.stderr
+        assert done.stderr.startswith("PermissionDenied: "), done.stderr
         assert done.stderr.count("\n") == 1
+
+    @pytest.mark.usefixtures("document")
+    def test_no_fusermount3(self, node: Node, user: User) -> None:
+        data = user.folder(node, "mine")
+        done = user.run(node, "mount", "-f", f"{node.root}/dataset.yaml", str(data), PATH=str(data))
+        assert done.returncode == 1
+        assert done.stderr.startswith("FuseUnavailable: fusermount3 is not installed"), done.stderr
 
 
 class TestCL02:
@@ -202,7 +244,7 @@ class TestCL05:
         for pid in processes_of(node.root):
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: ended(node))
-        with pytest.raises(OSError, match="not connected"):
+        with pytest.raises(OSError, match="not connected|abort"):
             os.listdir(node.root / "data")
         node.ok("mount", "-f", "dataset.yaml", "data")
         assert (node.root / "data/labels.csv").read_bytes() == b"a,1\n"
@@ -236,6 +278,37 @@ class TestCL05:
             assert "tmpfs" in refused(node, 1, "NotMounted", "unmount", "data")
         finally:
             subprocess.run(["umount", str(node.root / "data")], check=True)
+
+
+class TestOrdinaryUser:
+    @pytest.mark.usefixtures("document")
+    def test_the_main_job_through_fusermount3(self, node: Node, user: User, origin: Path) -> None:
+        data = user.folder(node, "mine")
+        document = f"{node.root}/dataset.yaml"
+        done = user.run(node, "mount", "-f", document, str(data))
+        assert done.returncode == 0, done.stderr
+        found = json.loads(user.run(node, "status", "--json").stdout)["mounts"]
+        assert [(mount["mountpoint"], mount["passthrough"]) for mount in found] == [(str(data), False)]
+        copied = user.run_program("cat", str(data / "train/a.bin"))
+        assert copied == (origin / "train/a.bin").read_bytes()
+        assert user.run(node, "preload", "-f", document).stdout.startswith("preloaded cats: 3 files of 3")
+        done = user.run(node, "unmount", str(data))
+        assert done.returncode == 0, done.stderr
+        assert not mounted_below(node.root)
+
+    @pytest.mark.usefixtures("document")
+    def test_nobody_else_may_look(self, node: Node, user: User) -> None:
+        data = user.folder(node, "mine")
+        assert user.run(node, "mount", "-f", f"{node.root}/dataset.yaml", str(data)).returncode == 0
+        with pytest.raises(PermissionError):
+            os.listdir(data)
+        assert user.run(node, "node", "--stop").returncode == 0
+
+    def test_the_doctor(self, node: Node, user: User) -> None:
+        done = user.run(node, "doctor")
+        assert done.returncode == 0, done.stdout
+        assert "only root has it" in done.stdout
+        assert "only you" in done.stdout
 
 
 class TestNode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 
 from stoker.api.errors import StokerError
@@ -13,7 +14,8 @@ from stoker.fuse import kernel
 from stoker.node.mountinfo import mounts
 from stoker.sources.base import SourceSpec
 
-_DEAD = (errno.ENOTCONN, errno.ESTALE, errno.EIO)
+_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.EIO)
+_ANSWER_S = 2.0  # a dead connection answers at once; what takes longer lives, and is left alone
 
 
 def check_mountpoint(mountpoint: str, sources: Sequence[SourceSpec]) -> None:
@@ -57,12 +59,23 @@ def _check_mounts(mountpoint: str) -> None:
 
 
 def _is_dead(mountpoint: str) -> bool:
-    """Whether the mount's server is gone. Only asked of a mount that no living session of this node has."""
-    try:
-        os.stat(mountpoint)
-    except OSError as error:
-        return error.errno in _DEAD
-    return False
+    """Whether the mount's server is gone. Only asked of a mount that no living session of this node has.
+
+    statfs and not stat: attributes are answered by the kernel for an hour, whoever is dead. In a thread that nobody
+    waits for: a server that hangs would hang whoever asks.
+    """
+    code: list[int] = []
+
+    def ask() -> None:
+        try:
+            os.statvfs(mountpoint)
+        except OSError as error:
+            code.append(error.errno or 0)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_ANSWER_S)
+    return bool(code) and code[0] in _DEAD
 
 
 def _check_sources(mountpoint: str, sources: Sequence[SourceSpec]) -> None:
