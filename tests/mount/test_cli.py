@@ -244,7 +244,7 @@ class TestCL05:
         for pid in processes_of(node.root):
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: ended(node))
-        with pytest.raises(OSError, match="not connected|abort"):
+        with pytest.raises(OSError, match=r"not connected|abort"):
             os.listdir(node.root / "data")
         node.ok("mount", "-f", "dataset.yaml", "data")
         assert (node.root / "data/labels.csv").read_bytes() == b"a,1\n"
