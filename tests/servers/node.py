@@ -69,10 +69,11 @@ class Node:
 
     def api(self, method: str, path: str) -> Any:
         connection = http.client.HTTPConnection("localhost", timeout=30)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(self.root / "run" / "admin.sock"))
-        connection.request(method, path)
-        return json.loads(connection.getresponse().read())
+        with contextlib.closing(connection), socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(self.root / "run" / "admin.sock"))
+            connection.sock = sock
+            connection.request(method, path)
+            return json.loads(connection.getresponse().read())
 
     def status(self, name: str = "data") -> dict[str, Any]:
         """What `stoker status --json` says of one mount."""
