@@ -31,12 +31,17 @@ async def test_links_are_followed_to_files_inside_the_root_only(tmp_path, opened
     assert await read(source, found[b"good"]) == b"inside"
 
 
-async def test_names_are_bytes(tmp_path, opened, listed, read):
+@pytest.fixture
+def odd_path(tmp_path):
     path = os.fsencode(tmp_path) + b"/\xff\xfe\n"
     Path(os.fsdecode(path)).write_bytes(b"x")
+    return path
+
+
+async def test_names_are_bytes(tmp_path, odd_path, opened, listed, read):
     source = opened(spec(f"{tmp_path}/"))
     (entry,) = await listed(source)
-    assert entry.key == path
+    assert entry.key == odd_path
     assert await read(source, entry) == b"x"
 
 

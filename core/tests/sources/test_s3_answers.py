@@ -10,12 +10,14 @@ from servers.scenarios import (
     ignores_range,
     in_pages,
     long_body,
+    never_answers,
     only_in_region,
     refuses,
     replaced_before,
     shifted,
     short_body,
     slow_down,
+    stalls,
     truncated,
     with_headers,
 )
@@ -322,3 +324,31 @@ async def test_an_unreachable_endpoint_fails_in_bounded_time(opened, listed, scr
     assert failed.value.reason == Reason.SourceUnavailable
     assert "127.0.0.1:1" in failed.value.message
     assert time.monotonic() - began < 20
+
+
+async def test_a_store_that_never_answers_fails_in_bounded_time(scripted, opened, listed, monkeypatch):
+    monkeypatch.setattr("stoker.sources.s3_listing._FIRST_PAGE_DEADLINE_S", 0.5)
+    scripted.store.on_list(never_answers())
+    began = time.monotonic()
+    with pytest.raises(SourceError) as failed:
+        await listed(opened(scripted.spec()))
+    assert failed.value.reason == Reason.SourceUnavailable
+    assert time.monotonic() - began < 5
+
+
+async def test_a_body_that_stalls_is_unavailable_and_not_wrong(scripted, opened, listed, read, key, monkeypatch):
+    for module in ("s3_reads", "http_client"):
+        monkeypatch.setattr(f"stoker.sources.{module}.STALL_TIMEOUT_S", 0.5)
+    scripted.put(key, DATA)
+    scripted.store.on(key, stalls(1000))
+    error = await failure(opened(scripted.spec()), read, listed, key)
+    assert error.reason == Reason.SourceUnavailable
+    assert error.retryable
+
+
+async def test_a_listing_that_nobody_finishes_leaves_nothing_behind(scripted, opened):
+    for number in range(3000):
+        scripted.put(f"k{number}", b"")
+    pages = opened(scripted.spec()).list()
+    assert await anext(pages)
+    await pages.aclose()

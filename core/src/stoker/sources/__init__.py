@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stoker.api.reasons import Reason
@@ -13,7 +14,16 @@ __all__ = ["open_source"]
 
 
 def open_source(spec: SourceSpec) -> Source:
-    """The store of `spec`, not contacted yet. Raises SourceError for a scheme or an option that it does not have."""
+    """The store of `spec` and its replicas, not contacted yet. Raises SourceError for an unknown scheme or option."""
+    if not spec.replicas:
+        return _open_one(spec)
+    from stoker.sources.replicas import ReplicatedSource
+
+    # Endpoint, region, options and credentials are those of the source: other stores are other sources.
+    return ReplicatedSource([_open_one(spec), *(_open_one(replace(spec, uri=uri)) for uri in spec.replicas)])
+
+
+def _open_one(spec: SourceSpec) -> Source:
     from stoker.api.uri import parse_uri
     from stoker.sources.base import SourceError
 

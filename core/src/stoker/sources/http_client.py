@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -39,7 +40,7 @@ class HttpClient:
         sent = {"Accept-Encoding": "identity", **headers}
         with unavailable(place, url):
             async with self._open().request(
-                method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=_proxy(url)
+                method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=_proxy_of(url)
             ) as response:
                 yield response
 
@@ -97,9 +98,12 @@ def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _proxy(url: str) -> str | None:
-    """The administrator's proxy for `url`. Not aiohttp's `trust_env`, which would send passwords from ~/.netrc too."""
+def _proxy_of(url: str) -> str | None:
     parsed = URL(url, encoded=True)
-    if urllib.request.proxy_bypass(parsed.host or ""):
-        return None
-    return urllib.request.getproxies().get(parsed.scheme)
+    return _proxy(parsed.scheme, parsed.host or "")
+
+
+@functools.lru_cache(maxsize=256)
+def _proxy(scheme: str, host: str) -> str | None:
+    """The administrator's proxy for a host. Not aiohttp's `trust_env`, which would send passwords of ~/.netrc too."""
+    return None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)

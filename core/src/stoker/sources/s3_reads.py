@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import S3Credential
 
-_PIECE = 256 << 10
+_PIECE = 1 << 20  # smaller ones cost more CPU, larger ones come later; measured
 _WHOLE_TIMEOUT_S = 600  # the deadline of a read is its caller's; this one only ends what everybody forgot
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
