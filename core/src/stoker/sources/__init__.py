@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stoker.api.reasons import Reason
@@ -14,16 +13,10 @@ __all__ = ["open_source"]
 
 
 def open_source(spec: SourceSpec) -> Source:
-    """The store of `spec` and its replicas, not contacted yet. Raises SourceError for an unknown scheme or option."""
-    if not spec.replicas:
-        return _open_one(spec)
-    from stoker.sources.replicas import ReplicatedSource
+    """The store of `spec.uri`, not contacted yet; its replicas are the caller's, each a source of its own.
 
-    # Endpoint, region, options and credentials are those of the source: other stores are other sources.
-    return ReplicatedSource([_open_one(spec), *(_open_one(replace(spec, uri=uri)) for uri in spec.replicas)])
-
-
-def _open_one(spec: SourceSpec) -> Source:
+    Raises SourceError for a scheme or an option that it does not have.
+    """
     from stoker.api.uri import parse_uri
     from stoker.sources.base import SourceError
 
