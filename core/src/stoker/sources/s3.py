@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import Uri
-from stoker.sources.base import ObjectEntry, ObjectVersion, SourceError, SourceSpec
+from stoker.sources.base import Credentials, ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted, checked_body, content_range
 from stoker.sources.credentials import KeyRing
 from stoker.sources.http_client import HttpClient
@@ -32,7 +32,9 @@ class S3Source:
     @classmethod
     def open(cls, spec: SourceSpec, uri: Uri) -> S3Source:
         """Contacts nothing. Raises SourceError(InvalidValue)."""
-        requests = S3Requests(location_of(spec, uri), KeyRing(spec.credentials), HttpClient())
+        location = location_of(spec, uri)
+        ring = KeyRing(Credentials() if location.unsigned else spec.credentials)
+        requests = S3Requests(location, ring, HttpClient())
         return cls(requests, uri, Selection.compile(spec.include, spec.exclude))
 
     def __init__(self, requests: S3Requests, uri: Uri, selection: Selection) -> None:

@@ -57,7 +57,7 @@ class Refusal:
         reason, step = self._reason()
         if reason == Reason.AccessDenied and self.identity == "anonymous" and self.code in ("", "AccessDenied"):
             reason = Reason.CredentialsMissing
-            step = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+            step = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and leave options.unsigned out."
         return SourceError(
             reason,
             f"{self._said()} (as {self.identity})",

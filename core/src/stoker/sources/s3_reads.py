@@ -110,7 +110,7 @@ class ObstoreReader:
         location, ring = self._requests.location, self._requests.ring
         if self._store is None or self._region != location.region:
             # Asked here first, so that what is wrong with a profile is said in our words.
-            keys = None if location.unsigned else await ring.keys()
+            keys = await ring.keys()
             self._region = location.region
             self._store = _store(location, keys, ring.keys)
         return self._store

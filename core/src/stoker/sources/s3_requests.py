@@ -87,7 +87,7 @@ class S3Requests:
         return response.headers.get("x-amz-bucket-region") or (in_body[1] if in_body else "")
 
     async def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, str]:
-        keys = None if self.location.unsigned else await self.ring.keys()
+        keys = await self.ring.keys()
         if keys is None:
             return dict(headers)
         request = AWSRequest(method, url, headers=dict(headers))
