@@ -24,7 +24,7 @@ from bench.table import results_table
 RESULTS = Path("bench/results/latest.json")
 _RUNS = 5
 
-console = Console()
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 def _small(setup: Setup, names: set[str]) -> Iterator[Row]:

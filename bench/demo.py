@@ -27,7 +27,7 @@ _LARGE, _LARGE_SIZE = 3, 256 * MIB
 _COLD_SMALL = 400  # read before the preload: enough for a figure
 _FOLDER = "small/000"  # holds a thousand files
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 class DemoError(Exception):

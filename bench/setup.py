@@ -40,7 +40,9 @@ class Setup:
     def new_node(self) -> Node:
         """A node with an empty cache, on the disk where everything else is."""
         self._count += 1
-        return self._nodes.enter_context(running_node(self.root / f"n{self._count}", **self.store.environment))
+        root = self.root / f"n{self._count}"
+        root.mkdir()
+        return self._nodes.enter_context(running_node(root, **self.store.environment))
 
     def drop_node(self, node: Node) -> None:
         """End a node and give its disk space back."""

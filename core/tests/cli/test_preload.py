@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -105,3 +107,28 @@ def test_ctrl_c_cancels_keeps_what_is_done_and_says_how_to_go_on(api: Any, data_
     assert out.startswith("preloaded imagenet: 1 file of 3")
     assert "goes on from here" in err
     assert api.asked[-1][0] == "DELETE /v1/jobs/preload-1"
+
+
+def test_on_a_terminal_there_is_a_bar(api: Any, data_set: Path) -> None:
+    serve(api, job("Succeeded", 3, filesDone=3, bytesDone=3000, bytesPerSecond=1000, percent=100))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stoker.cli.main", "preload", "-f", str(data_set)]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=env, check=True, timeout=30)
+    os.close(theirs)
+    shown = b""
+    while piece := _read(ours):
+        shown += piece
+    os.close(ours)
+    assert done.stdout.startswith(b"preloaded imagenet: 3 files of 3")
+    assert b"listing imagenet: 3 objects" in shown
+    assert b"preload imagenet" in shown
+    assert b"100.0%  3/3 files  2.9 KiB/2.9 KiB" in shown
+
+
+def _read(fd: int) -> bytes:
+    """What a terminal shows; Linux says EIO when its last user is gone."""
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
