@@ -32,7 +32,7 @@ def test_every_line_parses(line: str) -> None:
         found = command.get_command(click.Context(command), words.pop(0))
         assert found is not None
         command = found
-    command.make_context("stoker", words)  # raises UsageError for what it does not take
+    command.make_context("stoker", words, **cli.context_settings)  # raises UsageError for what it does not take
 
 
 @pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
