@@ -134,6 +134,13 @@ REFUSALS = [
 async def test_refusals_are_told_apart(scripted_store, spec, opened, listed, status, reason, retryable):
     scripted_store.on("d/file.tar", refuses(status, retry_after="7"))
     with pytest.raises(SourceError) as failed:
-        await listed(opened(spec()))
+        await opened(spec()).head(b"bucket/d/file.tar")
     assert (failed.value.reason, failed.value.retryable) == (reason, retryable)
     assert failed.value.retry_after_s == 7
+
+
+async def test_fu22_a_listing_outlives_a_short_fault(scripted_store, spec, opened, listed):
+    scripted_store.put("d/file.tar", DATA)
+    scripted_store.on("d/file.tar", refuses(500), times=1)
+    scripted_store.on("d/file.tar", refuses(429, retry_after="0.1"), times=1)
+    assert len(await listed(opened(spec()))) == 1

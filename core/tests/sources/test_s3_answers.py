@@ -327,7 +327,7 @@ async def test_an_unreachable_endpoint_fails_in_bounded_time(opened, listed, scr
 
 
 async def test_a_store_that_never_answers_fails_in_bounded_time(scripted, opened, listed, monkeypatch):
-    monkeypatch.setattr("stoker.sources.s3_listing._FIRST_PAGE_DEADLINE_S", 0.5)
+    monkeypatch.setattr("stoker.sources.retry.UNREACHED_DEADLINE_S", 0.5)
     scripted.store.on_list(never_answers())
     began = time.monotonic()
     with pytest.raises(SourceError) as failed:
@@ -352,3 +352,9 @@ async def test_a_listing_that_nobody_finishes_leaves_nothing_behind(scripted, op
     pages = opened(scripted.spec()).list()
     assert await anext(pages)
     await pages.aclose()
+
+
+async def test_fu22_the_look_at_one_object_outlives_a_short_fault(scripted, opened, listed):
+    scripted.put("one", b"x")
+    scripted.store.on("one", refuses(500), times=1)
+    assert [e.key for e in await listed(opened(scripted.spec("one")))] == [b"one"]

@@ -30,6 +30,8 @@ class HttpClient:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self.answered = False
+        """Whether anybody ever answered, whatever was said."""
 
     @contextlib.asynccontextmanager
     async def request(
@@ -42,6 +44,7 @@ class HttpClient:
             async with self._open().request(
                 method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=_proxy_of(url)
             ) as response:
+                self.answered = True
                 yield response
 
     def _open(self) -> aiohttp.ClientSession:

@@ -19,6 +19,7 @@ from stoker.api.uri import Uri
 from stoker.sources.base import ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted, checked_body, content_range
 from stoker.sources.http_client import HttpClient
+from stoker.sources.retry import persistently
 from stoker.sources.s3_errors import retry_after
 from stoker.sources.selection import chosen
 from stoker.sources.text import etag_of, ns_of_http_date
@@ -55,7 +56,8 @@ class HttpsSource:
         self.prefix = self._key + b"/"
 
     async def list(self) -> AsyncGenerator[list[ObjectEntry], None]:
-        if kept := chosen([await self.head(self._key)], self.prefix, self._selection):
+        entry = await persistently(lambda: self.head(self._key), lambda: self._client.answered, self.place)
+        if kept := chosen([entry], self.prefix, self._selection):
             yield kept
 
     async def head(self, key: bytes) -> ObjectEntry:

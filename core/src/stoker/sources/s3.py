@@ -16,6 +16,7 @@ from stoker.sources.base import Credentials, ObjectEntry, ObjectVersion, SourceE
 from stoker.sources.checked import Wanted, checked_body, content_range
 from stoker.sources.credentials import KeyRing
 from stoker.sources.http_client import HttpClient
+from stoker.sources.retry import persistently
 from stoker.sources.s3_listing import list_prefix
 from stoker.sources.s3_location import location_of
 from stoker.sources.s3_reads import ObstoreReader, expressible
@@ -63,7 +64,9 @@ class S3Source:
     async def _itself(self) -> ObjectEntry | None:
         """The object that the uri names; whether it may be seen is for the listing to say."""
         try:
-            return await self.head(self._uri.prefix)
+            return await persistently(
+                lambda: self.head(self._uri.prefix), lambda: self._requests.answered, self._uri.text
+            )
         except SourceError as error:
             if error.reason in (Reason.SourceNotFound, Reason.AccessDenied, Reason.CredentialsMissing):
                 return None

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import time
 from collections.abc import AsyncGenerator
 
 from stoker.api.reasons import Reason
 from stoker.sources.base import ObjectEntry, SourceError
+from stoker.sources.retry import persistently
 from stoker.sources.s3_page import Page, PageError, check_whole, parse_page, token_of
 from stoker.sources.s3_requests import S3Requests
 
 PARALLEL = 8  # requests at once
 _QUEUED_PAGES = 2 * PARALLEL  # how far the stores may be ahead of who takes the entries
 _FEW_FOLDERS = 10  # of the 1000 keys of a first page: then a folder holds about 100 keys or more
-_TRIES = 5
-_PAGE_DEADLINE_S = 60.0
-_FIRST_PAGE_DEADLINE_S = 20.0  # for a store that never answered
-_LONGEST_WAIT_S = 10.0
 
 Query = dict[str, str | bytes]
 
@@ -136,32 +131,12 @@ class _Listing:
     async def _body(self, query: Query, token: str) -> bytes:
         """One page that is whole, tried again while that can help. The request takes one of the slots."""
         asked: Query = {**query, "continuation-token": token} if token else query
-        began = time.monotonic()
-        for attempt in range(1, _TRIES + 1):
-            limit = _PAGE_DEADLINE_S if self._requests.answered else _FIRST_PAGE_DEADLINE_S
-            left = began + limit - time.monotonic()
-            try:
-                async with self._slots:
-                    return await self._once(asked, left)
-            except SourceError as error:
-                wait = max(error.retry_after_s, random.uniform(0, min(0.2 * 2**attempt, _LONGEST_WAIT_S)))  # noqa: S311 - spreads clients, hides nothing
-                if not error.retryable or attempt == _TRIES or wait > began + limit - time.monotonic():
-                    raise
-            await asyncio.sleep(wait)
-        raise AssertionError
+        async with self._slots:
+            return await persistently(lambda: self._once(asked), lambda: self._requests.answered, self._place)
 
-    async def _once(self, query: Query, limit_s: float) -> bytes:
-        try:
-            async with (
-                asyncio.timeout(max(limit_s, 0.0)),
-                self._requests.request("GET", query=query, place=self._place) as response,
-            ):
-                body = await response.read()
-        except TimeoutError:
-            step = "check the endpoint, and that it can be reached from this machine."
-            raise SourceError(
-                Reason.SourceUnavailable, "the store does not answer", place=self._place, next_step=step
-            ) from None
+    async def _once(self, query: Query) -> bytes:
+        async with self._requests.request("GET", query=query, place=self._place) as response:
+            body = await response.read()
         try:
             check_whole(body)
         except PageError as error:

@@ -34,8 +34,10 @@ class S3Requests:
         self.location = location
         self.ring = ring
         self.client = client
-        self.answered = False
-        """Whether the store ever answered, whatever it said."""
+
+    @property
+    def answered(self) -> bool:
+        return self.client.answered
 
     def place(self, key: bytes) -> str:
         return f"s3://{self.location.bucket}/{printable(key)}"
@@ -57,7 +59,6 @@ class S3Requests:
             url = self.location.url(key, query)
             signed = await self._signed(method, url, headers or {})
             async with self.client.request(method, url, signed, place) as response:
-                self.answered = True
                 if response.status in accept:
                     yield response
                     return
