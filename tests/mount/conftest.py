@@ -27,7 +27,8 @@ def scratch() -> Iterator[Path]:
 def node(scratch: Path) -> Iterator[Node]:
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("FUSE is not allowed here")
-    with running_node(scratch, AWS_ACCESS_KEY_ID=ADMIN[0], AWS_SECRET_ACCESS_KEY=ADMIN[1]) as node:
+    keys = {"AWS_ACCESS_KEY_ID": ADMIN[0], "AWS_SECRET_ACCESS_KEY": ADMIN[1]}
+    with running_node(scratch, STOKER_FUSE_WORKERS="2", **keys) as node:
         yield node
 
 

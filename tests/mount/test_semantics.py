@@ -10,9 +10,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from servers.stores import Store
 
 from servers.node import Node, data_set
+from servers.stores import Store
 
 pytestmark = pytest.mark.fuse
 

@@ -144,7 +144,8 @@ class Sessions:
     def connection_gone(self, session_id: str) -> None:
         """A worker found the connection unmounted from outside (`umount`), or aborted."""
         for session in self.all():
-            if session.spec.id == session_id:
+            # While an unmount of ours is under way the workers notice it too; that is no news.
+            if session.spec.id == session_id and not self._alone(session.mountpoint).locked():
                 log.info("unmounted from outside", mountpoint=session.mountpoint)
                 self.end(session)
 

@@ -33,7 +33,9 @@ DAEMON: Key = ("daemon", 0)
 _STABLE_S = 2.0  # a process that lived this long is started again at once
 _BACKOFF_S = (0.0, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
+_TEMPLATE_DELAY_S = 0.2  # one that cannot start is tried again five times a second
 _STOP_GRACE_S = 5.0
+_ADOPT_TIMEOUT_S = 10.0
 
 ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of sysexits.h)
 
@@ -64,6 +66,7 @@ class Supervisor:
     _epoll: select.epoll = field(default_factory=select.epoll)
     _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
     _template: Channel | None = None
+    _template_due: float = 0.0
     _guests: list[Channel] = field(default_factory=list)
 
     def run(self) -> int:
@@ -77,12 +80,25 @@ class Supervisor:
         return self.exit_code
 
     def adopt(self, channel: Channel) -> None:
-        """Take over from a dead supervisor: `channel` leads to the daemon, which sends every entry it holds."""
-        self._attach(DAEMON, living(self.config["run_dir"], *DAEMON) or -1, channel)
+        """Take over from a dead supervisor: the daemon has sent every entry it holds, then what it wants to run.
+
+        It may be dead by now: what it sent is in the socket all the same.
+        """
+        with contextlib.suppress(ChannelClosedError):
+            while len(self.wanted) == 1 and select.select([channel.fileno()], [], [], _ADOPT_TIMEOUT_S)[0]:
+                while (item := channel.recv()) is not None:
+                    self._on_message(channel, *item)
+        pidfd = living(self.config["run_dir"], *DAEMON)
+        if pidfd is None:
+            channel.close()
+        else:
+            self._attach(DAEMON, pidfd, channel)
 
     # --- the children
 
     def _keep_running(self) -> None:
+        if not self.stopping and time.monotonic() >= self._template_due:
+            self._warm_template()  # before it is needed: a fork after a crash must not wait for the imports
         for key in [(role, index) for role, count in self.wanted.items() for index in range(count)]:
             child = self.children.setdefault(key, Child())
             if child.pidfd >= 0:
@@ -113,9 +129,7 @@ class Supervisor:
             return
         finally:
             os.close(fd)
-        if child.holder is not None:
-            child.holder.close()
-            child.holder = None
+        self._end_hold(child)
         child.asked, child.started, child.channel = True, time.monotonic(), ours
         self._greet(key, ours)
 
@@ -139,9 +153,7 @@ class Supervisor:
         child = self.children.setdefault(key, Child())
         child.pidfd, child.asked = pidfd, False
         child.started = child.started or time.monotonic()
-        if child.holder is not None:
-            child.holder.close()
-            child.holder = None
+        self._end_hold(child)
         self._watch(pidfd, lambda: self._on_death(key))
         if channel is not None:
             child.channel = channel
@@ -171,6 +183,12 @@ class Supervisor:
             if (fd := entry.fds.get(f"clone.{index}")) is not None:
                 holder.add(entry.data["slot"], fd)
         self._watch(holder.fileno(), holder.on_readable)
+
+    def _end_hold(self, child: Child) -> None:
+        if child.holder is not None:
+            self._unwatch(child.holder.fileno())
+            child.holder.close()
+            child.holder = None
 
     # --- messages
 
@@ -293,6 +311,7 @@ class Supervisor:
         self._unwatch(self._template.fileno())
         self._template.close()
         self._template = None
+        self._template_due = time.monotonic() + _TEMPLATE_DELAY_S
         for child in self.children.values():
             if child.asked and child.pidfd < 0:
                 child.asked, child.died, child.failures = False, time.monotonic(), child.failures + 1
@@ -310,7 +329,7 @@ class Supervisor:
     # --- the loop
 
     def _timeout(self) -> float:
-        waiting = any(child.pidfd < 0 for child in self.children.values())
+        waiting = self._template is None or any(child.pidfd < 0 for child in self.children.values())
         return 0.02 if waiting else 5.0
 
     def _watch(self, fd: int, handler: Callable[[], None]) -> None:

@@ -1,0 +1,181 @@
+"""kill -9 of any process of ours under readers: no read fails, no byte is wrong (docs/design/processes.md, fuse.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from servers.node import Node, alive, data_set, processes_of, wait_for
+from servers.stores import Store
+
+pytestmark = pytest.mark.fuse
+
+SMALL = 300
+WORKERS = 2
+LARGE_BYTES = 48 << 20
+
+
+def fill(store: Store) -> dict[str, str]:
+    """Many small objects and a large one: path -> sha256."""
+    contents = {f"small/{number:04d}": os.urandom(20_000 + number * 37) for number in range(SMALL)}
+    contents["large.bin"] = os.urandom(LARGE_BYTES)
+    for key, data in contents.items():
+        store.put(key, data)
+    return {key: hashlib.sha256(data).hexdigest() for key, data in contents.items()}
+
+
+def read_by_pread(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(1 << 18):
+            digest.update(data)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the next reader asks us, not the kernel
+    return digest.hexdigest()
+
+
+class Readers:
+    """Threads that read and list for ever and remember the first thing that went wrong."""
+
+    def __init__(self, root: Path, digests: dict[str, str]) -> None:
+        self.wrong: list[str] = []
+        self.reads = 0
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._loop, args=(work, root, digests), daemon=True)
+            for work in (self._small, self._large, self._list)
+            for _ in range(2)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a reader hangs"
+
+    def _loop(self, work: Callable[[Path, dict[str, str]], None], root: Path, digests: dict[str, str]) -> None:
+        while not self._stop.is_set() and not self.wrong:
+            try:
+                work(root, digests)
+                self.reads += 1
+            except (OSError, AssertionError) as error:
+                self.wrong.append(f"{type(error).__name__}: {error}")
+
+    def _small(self, root: Path, digests: dict[str, str]) -> None:
+        key = f"small/{random.randrange(SMALL):04d}"
+        assert read_by_pread(root / key) == digests[key], key
+
+    def _large(self, root: Path, digests: dict[str, str]) -> None:
+        assert read_by_pread(root / "large.bin") == digests["large.bin"], "large.bin"
+
+    def _list(self, root: Path, _digests: dict[str, str]) -> None:
+        assert len(os.listdir(root / "small")) == SMALL
+        assert os.stat(root / "large.bin").st_size == LARGE_BYTES
+
+
+def supervisor_of(node: Node) -> list[int]:
+    """The supervisor has no lock of its own: it is found by its command line."""
+    return [pid for pid in processes_of(node.root) if b"stoker.node.supervisor" in cmdline(pid)]
+
+
+def template_of(node: Node) -> list[int]:
+    roles = {pid for role in ("daemon", "worker", "fetcher") for pid in node.pids(role)}
+    return [pid for pid in processes_of(node.root) if b"stoker.node.template" in cmdline(pid) and pid not in roles]
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def whole(node: Node) -> bool:
+    """Every process is there, and the daemon answers."""
+    try:
+        node.api("GET", "/v1/version")
+    except OSError:
+        return False
+    return bool(supervisor_of(node)) and len(node.pids("worker")) == WORKERS and bool(node.pids("fetcher"))
+
+
+VICTIMS: dict[str, Callable[[Node], list[int]]] = {
+    "worker": lambda node: node.pids("worker"),
+    "fetcher": lambda node: node.pids("fetcher"),
+    "daemon": lambda node: node.pids("daemon"),
+    "template": template_of,
+    "supervisor": supervisor_of,
+}
+
+
+def kill_one(node: Node, victim: str) -> None:
+    pids = wait_for(lambda: VICTIMS[victim](node), what=f"no {victim} to kill")
+    node.kill(random.choice(pids))
+
+
+@pytest.mark.parametrize("policy", ["Cache", "WholeFile"])
+@pytest.mark.parametrize("victim", list(VICTIMS))
+def test_killing_one_role_again_and_again_fails_no_read(node: Node, bucket: Store, victim: str, policy: str) -> None:
+    digests = fill(bucket)
+    root = node.mount(data_set("ds", bucket.source(), cache={"policy": policy}))
+    readers = Readers(root, digests)
+    for _ in range(8):
+        kill_one(node, victim)
+        time.sleep(random.uniform(0.0, 0.2))
+        wait_for(lambda: whole(node), what=f"the node is not whole again after its {victim} was killed")
+    readers.stop()
+    assert not readers.wrong, [*readers.wrong, node.log()[-3000:]]
+    assert readers.reads > 10
+    assert read_all(root, digests)
+
+
+def read_all(root: Path, digests: dict[str, str]) -> bool:
+    return all(read_by_pread(root / key) == digest for key, digest in digests.items())
+
+
+def test_a_mount_and_a_load_go_on_after_the_daemon_was_killed(node: Node, bucket: Store) -> None:
+    digests = fill(bucket)
+    root = node.mount(data_set("ds", bucket.source()))
+    node.kill(node.pids("daemon")[0])
+    assert read_all(root, digests)
+    wait_for(lambda: whole(node))
+    assert node.status()["mountpoint"] == str(root)
+    node.ok("unmount", str(root))
+    assert not os.path.ismount(root)
+
+
+def _read_for_ever(path: str) -> None:
+    with open(path, "rb") as file:
+        file.read()
+
+
+def test_a_reader_that_is_killed_while_nothing_serves_is_gone(node: Node, bucket: Store) -> None:
+    """A killed process must not stay in D state, although no worker can answer it."""
+    fill(bucket)
+    root = node.mount(data_set("ds", bucket.source()))
+    supervisor = supervisor_of(node)[0]
+    for pid in template_of(node) + node.pids("worker"):
+        os.kill(pid, 19)  # SIGSTOP: alive, so nobody starts another, and serving nothing
+    reader = multiprocessing.get_context("spawn").Process(target=_read_for_ever, args=(str(root / "large.bin"),))
+    reader.start()
+    time.sleep(1.0)
+    for pid in node.pids("worker"):
+        os.kill(pid, 9)  # now the stopped template cannot fork another; the supervisor holds the requests
+    wait_for(lambda: not node.pids("worker"))
+    time.sleep(0.5)
+    reader.kill()
+    wait_for(lambda: not alive(reader.pid or 0), 10, "the killed reader is in D state")
+    for pid in template_of(node):
+        os.kill(pid, 18)
+    wait_for(lambda: whole(node))
+    assert alive(supervisor)
+    assert hashlib.sha256((root / "small" / "0000").read_bytes()).hexdigest()
