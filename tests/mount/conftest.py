@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from servers.node import Node, running_node
-from servers.seaweedfs import ADMIN, SeaweedFS, running_seaweedfs
+from servers.seaweedfs import ADMIN, SeaweedFS
 from servers.stores import BucketStore, FolderStore, Store
 
 
@@ -30,13 +30,6 @@ def node(scratch: Path) -> Iterator[Node]:
     keys = {"AWS_ACCESS_KEY_ID": ADMIN[0], "AWS_SECRET_ACCESS_KEY": ADMIN[1]}
     with running_node(scratch, STOKER_FUSE_WORKERS="2", **keys) as node:
         yield node
-
-
-@pytest.fixture(scope="session")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
-    """A real S3 server for the whole run."""
-    with running_seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server
 
 
 @pytest.fixture(params=["file", "s3"])
