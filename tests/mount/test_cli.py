@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from servers.node import STOKER, Node, data_set, processes_of, running_node, wait_for
+from servers.scenarios import never_answers
+from servers.scripted_store import ScriptedStore, running_store
 
 pytestmark = pytest.mark.fuse
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.fuse
 @pytest.fixture
 def node() -> Iterator[Node]:
     root = Path(tempfile.mkdtemp(prefix="stoker-", dir="/var/tmp"))
-    with running_node(root, STOKER_IDLE_EXIT_SECONDS="0.5") as found:
+    with running_node(root, STOKER_IDLE_EXIT_SECONDS="0.5", AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s") as found:
         yield found
     shutil.rmtree(root)
 
@@ -67,11 +69,6 @@ class User:
             check=False,
             timeout=60,
         )
-
-    def run_program(self, *command: str) -> bytes:
-        return subprocess.run(
-            command, user=self._ID, group=self._ID, check=True, capture_output=True, timeout=30
-        ).stdout
 
     def folder(self, node: Node, name: str) -> Path:
         path = node.root / name
@@ -169,6 +166,40 @@ def test_foreground_unmounts_at_its_end(node: Node, number: int) -> None:
         child.send_signal(number)
         assert child.wait(20) == 0
     assert not mounted_below(node.root)
+
+
+@pytest.fixture
+def stubborn() -> Iterator[ScriptedStore]:
+    """A store that answers for all but `b`, which it leaves hanging the first time."""
+    with running_store() as store:
+        for key in ("a", "b", "c"):
+            store.put(f"k/{key}", os.urandom(50_000))
+        store.on("k/b", never_answers(), times=1)
+        yield store
+
+
+def test_ctrl_c_keeps_what_is_done_and_again_loads_only_the_missing(node: Node, stubborn: ScriptedStore) -> None:
+    document = json.dumps(data_set("slow", stubborn.source("k/")))
+    (node.root / "slow.yaml").write_text(document)
+    command = [*STOKER, "preload", "-f", "slow.yaml"]
+    with subprocess.Popen(
+        command, env=node.env, cwd=node.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        wait_for(lambda: loaded(node) == 2, what="all but the one that hangs")
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 3, err
+    assert out.startswith("preloaded slow: 2 files of 3, 97.7 KiB in ")
+    assert "goes on from here" in err
+    asked = stubborn.count("k/a", "GET"), stubborn.count("k/c", "GET")
+    assert node.ok("preload", "-f", "slow.yaml").startswith("preloaded slow: 3 files of 3")
+    assert (stubborn.count("k/a", "GET"), stubborn.count("k/c", "GET")) == asked
+
+
+def loaded(node: Node) -> int:
+    """Files that the job of this node has done."""
+    jobs = json.loads(node.ok("status", "--json"))["jobs"]
+    return int(jobs[0]["progress"]["filesDone"]) if jobs else 0
 
 
 class TestCL01:
@@ -281,28 +312,7 @@ class TestCL05:
 
 
 class TestOrdinaryUser:
-    @pytest.mark.usefixtures("document")
-    def test_the_main_job_through_fusermount3(self, node: Node, user: User, origin: Path) -> None:
-        data = user.folder(node, "mine")
-        document = f"{node.root}/dataset.yaml"
-        done = user.run(node, "mount", "-f", document, str(data))
-        assert done.returncode == 0, done.stderr
-        found = json.loads(user.run(node, "status", "--json").stdout)["mounts"]
-        assert [(mount["mountpoint"], mount["passthrough"]) for mount in found] == [(str(data), False)]
-        copied = user.run_program("cat", str(data / "train/a.bin"))
-        assert copied == (origin / "train/a.bin").read_bytes()
-        assert user.run(node, "preload", "-f", document).stdout.startswith("preloaded cats: 3 files of 3")
-        done = user.run(node, "unmount", str(data))
-        assert done.returncode == 0, done.stderr
-        assert not mounted_below(node.root)
-
-    @pytest.mark.usefixtures("document")
-    def test_nobody_else_may_look(self, node: Node, user: User) -> None:
-        data = user.folder(node, "mine")
-        assert user.run(node, "mount", "-f", f"{node.root}/dataset.yaml", str(data)).returncode == 0
-        with pytest.raises(PermissionError):
-            os.listdir(data)
-        assert user.run(node, "node", "--stop").returncode == 0
+    """What works for one is in test_user.py."""
 
     def test_the_doctor(self, node: Node, user: User) -> None:
         done = user.run(node, "doctor")

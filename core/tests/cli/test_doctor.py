@@ -87,4 +87,5 @@ def test_without_fuse_it_says_so_and_fails(
     assert done.code == 1
     assert "there is no /dev/fuse" in done.out
     assert "cost: nothing can be mounted" in done.out
-    assert "next: modprobe fuse" in done.out
+    assert "modprobe fuse" in done.out
+    assert "--device /dev/fuse" in done.out

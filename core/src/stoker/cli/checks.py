@@ -14,6 +14,7 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 
 from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
 from stoker.cli.render import size
 from stoker.cli.trial import Offer, trial_mount
 from stoker.node.settings import MAX_RUN_DIR, Settings
@@ -22,6 +23,7 @@ _FUSE = "/proc/sys/fs/fuse"
 _PAGES_WANTED = 256  # pages of 4 KiB in one request: 1 MiB
 _FILES_WANTED = 16384  # half of them hold cache files open; the rest are sockets, clones and index files
 _MEMORY_WANTED = 1 << 30  # bytes: 512 MiB for the node and as much for the page cache to be of any use
+_ALLOW_FUSE = "load the kernel's module (modprobe fuse); in a container: --device /dev/fuse --cap-add SYS_ADMIN."
 _LIBRARIES = ("obstore", "lmdb", "aiohttp", "botocore", "google-crc32c", "pydantic", "click")
 
 
@@ -64,7 +66,8 @@ def _fuse_checks() -> Iterator[Check]:
     try:
         offer = trial_mount()
     except StokerError as error:
-        yield Check("FUSE mount", State.FAIL, error.message, "nothing can be mounted", error.next_step)
+        step = error.next_step if error.reason is Reason.PermissionDenied else _ALLOW_FUSE
+        yield Check("FUSE mount", State.FAIL, error.message, "nothing can be mounted", step)
         yield Check("kernel", State.OK, kernel)
         return
     yield Check("FUSE mount", State.OK, "a trial mount was made and taken away")
