@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from typing import Any
 from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
 
 BUCKET = "bucket"
@@ -106,6 +107,10 @@ class ScriptedStore:
     def url(self, key: str) -> str:
         """Where a web client finds an object."""
         return f"{self.endpoint}/{BUCKET}/{quote_from_bytes(key.encode())}"
+
+    def source(self, below: str = "") -> dict[str, Any]:
+        """What stands in `spec.sources` for everything, or for what is below a prefix (or is one object)."""
+        return {"uri": f"s3://{BUCKET}/{below}", "endpoint": self.endpoint, "region": "us-east-1"}
 
     def of(self, key: str | bytes | None, method: str | None = None) -> list[Request]:
         """The requests for a key, or with None the listings."""

@@ -1,0 +1,512 @@
+"""CASES of area fuse on real mounts: names, listings, attributes and content of one version, on a store that misbehaves
+where a real one would not. The same ids in core/tests hold the parts to it; here the reader of a mount is asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.node import Node, data_set
+from servers.scenarios import (
+    ignores_range,
+    in_pages,
+    long_body,
+    never_answers,
+    refuses,
+    replaced_before,
+    shifted,
+    short_body,
+    slow_down,
+    stalls,
+    truncated,
+    with_headers,
+)
+from servers.scripted_store import BUCKET, Response, Scenario, ScriptedStore, listing
+
+pytestmark = pytest.mark.fuse
+
+IMPATIENT = {"retries": 1, "requestTimeout": "1s"}
+DEADLINE_S = 25.0
+
+
+def mount(node: Node, store: ScriptedStore, name: str = "data", **spec: Any) -> Path:
+    """The whole store on a mount of its own DataSet; all such mounts share the cache."""
+    return node.mount(data_set(name, store.source(), **spec), name)
+
+
+def names(folder: Path) -> list[bytes]:
+    """As readdir gives them: what comes twice is there twice."""
+    return sorted(os.listdir(os.fsencode(folder)))
+
+
+def read_error(path: Path, offset: int = 0) -> OSError:
+    """The error of a read; it must come within the deadline."""
+    begun = time.monotonic()
+    with open(path, "rb", buffering=0) as file, pytest.raises(OSError) as caught:  # noqa: PT011
+        os.pread(file.fileno(), 4096, offset)
+    assert time.monotonic() - begun < DEADLINE_S
+    return caught.value
+
+
+class TestFU01:
+    """goofys#598: an object and a folder of one name. The folder wins, everywhere; the object is counted."""
+
+    @pytest.mark.parametrize("looked_up_first", [True, False])
+    @pytest.mark.parametrize("reverse", [True, False])
+    def test_fu_01_the_folder_wins(
+        self, node: Node, scripted_store: ScriptedStore, reverse: bool, looked_up_first: bool
+    ) -> None:
+        keys = ["a", "a/", "a/b", "a/b/", "a/b/c", "foobar", "foobar/foo"]
+        for key in sorted(keys, reverse=reverse):
+            scripted_store.put(key, b"" if key.endswith("/") else key.encode())
+        root = mount(node, scripted_store)
+        if looked_up_first:
+            assert (root / "a/b").is_dir()
+        assert [names(root), names(root / "a"), names(root / "a/b")] == [[b"a", b"foobar"], [b"b"], [b"c"]]
+        assert (root / "a/b").is_dir()
+        with pytest.raises(IsADirectoryError):
+            (root / "foobar").read_bytes()
+        assert (root / "a/b/c").read_bytes() == b"a/b/c"
+        assert (root / "foobar/foo").read_bytes() == b"foobar/foo"
+        assert node.status()["hidden"] == {"ShadowedByDirectory": 3}
+
+    def test_fu_01_a_marker_with_content_is_an_empty_folder(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("a/", b"17 bytes of text.")
+        root = mount(node, scripted_store)
+        assert names(root) == [b"a"]
+        assert names(root / "a") == []
+
+
+def test_fu_02_keys_that_no_path_can_name_do_not_break_their_siblings(
+    node: Node, scripted_store: ScriptedStore
+) -> None:
+    for key in ("a//b", "a/c", "/lead", "x/./y", "x/../z", "x/ok", "t/ok", "n\0ul"):
+        scripted_store.put(key, key.encode())
+    root = mount(node, scripted_store)
+    assert names(root) == [b"a", b"t", b"x"]
+    assert [names(root / folder) for folder in "axt"] == [[b"c"], [b"ok"], [b"ok"]]
+    assert (root / "a/c").read_bytes() == b"a/c"
+    assert (root / "x/ok").read_bytes() == b"x/ok"
+    assert node.status()["hidden"] == {"DotComponent": 2, "EmptyComponent": 2, "NulByte": 1}
+
+
+def test_fu_04_a_name_is_the_key_and_opens_exactly_that_key(node: Node, scripted_store: ScriptedStore) -> None:
+    keys = [
+        b"folder#1#/f",
+        b"a b",
+        b"a+b",
+        b"100%",
+        b"%2F",
+        b"q?x=1",
+        b"\xff\xfe",
+        b"new\nline",
+        b"\x01",
+        b"&lt;",
+        b"~",
+    ]
+    keys += ["\u00fc".encode(), "u\u0308".encode(), b"Case", b"case", b"...", b"-"]
+    for key in keys:
+        scripted_store.put(key, b"content of " + key)
+    root = mount(node, scripted_store)
+    assert names(root) == sorted(key.partition(b"/")[0] for key in keys)
+    for key in keys:
+        path = os.path.join(os.fsencode(root), key)
+        with open(path, "rb") as file:
+            assert file.read() == b"content of " + key
+        assert os.stat(path).st_size == len(b"content of " + key)
+
+
+def test_fu_05_long_names_and_long_keys(node: Node, scripted_store: ScriptedStore) -> None:
+    fits = ["n" * 255, "\u6f22" * 85, "/".join(["d" * 255] * 3 + ["f" * 255])]
+    for key in (*fits, "n" * 256, "n" * 300, "\u6f22" * 100, "ok/" + "m" * 256, "ok/sibling"):
+        scripted_store.put(key, key.encode()[:20])
+    root = mount(node, scripted_store)
+    assert names(root) == sorted([fits[0].encode(), fits[1].encode(), b"d" * 255, b"ok"])
+    assert all((root / key).read_bytes() == key.encode()[:20] for key in fits), "read and cached, key of 1023 bytes"
+    assert names(root / "ok") == [b"sibling"]
+    with pytest.raises(OSError, match="too long") as caught:
+        os.stat(root / ("n" * 256))
+    assert caught.value.errno == errno.ENAMETOOLONG
+    assert node.status()["hidden"] == {"NameTooLong": 4}
+
+
+class TestFU06:
+    """goofys#431: more than one page of a listing."""
+
+    @pytest.mark.parametrize("count", [999, 1000, 1001, 2000, 50_191])
+    def test_fu_06_each_name_once(self, node: Node, scripted_store: ScriptedStore, count: int) -> None:
+        expected = [b"f%06d" % number for number in range(count - 1)]
+        folder = b"f000998p"  # the 1000th entry is a folder, and its marker comes with a later page
+        for name in expected:
+            scripted_store.put(b"big/" + name, name)
+        for key in (b"big/" + folder + b"/" + b"x" * 9, b"big/" + folder + b"/"):
+            scripted_store.put(key, b"")
+        root = mount(node, scripted_store) / "big"
+        assert names(root) == sorted([*expected, folder])
+        with os.scandir(root) as half:
+            assert next(half).name == "f000000"
+        assert names(root) == sorted([*expected, folder]), "also after a reader that closed half way"
+        assert (root / os.fsdecode(expected[-1])).read_bytes() == expected[-1]
+
+    def test_fu_06_a_reader_that_seeks_goes_on_where_it_was(self, node: Node, scripted_store: ScriptedStore) -> None:
+        for number in range(1500):
+            scripted_store.put(f"f{number:04}", b"")
+        root = mount(node, scripted_store)
+        with Folder(root) as folder:
+            every = [*folder.rest()]  # with or without `.` and `..`, as POSIX leaves it
+            folder.rewind()
+            first = [folder.next() for _ in range(700)]
+            place = folder.tell()
+            tail = [*folder.rest()]
+            folder.seek(place)
+            assert [*folder.rest()] == tail
+        assert first + tail == every
+        assert sorted({*every} - {b".", b".."}) == [b"f%04d" % number for number in range(1500)]
+        assert len(every) == len({*every})
+
+    def test_fu_06_folders_and_objects_on_pages_of_their_own_in_no_order(
+        self, node: Node, scripted_store: ScriptedStore
+    ) -> None:
+        for key in ("z", "a", "m/1", "b/2"):
+            scripted_store.put(key, key.encode())
+        stored = [(key, scripted_store.objects[key]) for key in (b"z", b"b/2", b"a", b"m/1")]
+        scripted_store.on_list(in_pages(listing(stored[:2], token="1"), listing(stored[1:], token="")))
+        root = mount(node, scripted_store)
+        assert names(root) == [b"a", b"b", b"m", b"z"]
+        assert (root / "b/2").read_bytes() == b"b/2"
+
+
+class TestFU08:
+    """azure-storage-fuse#49: an empty page is not the end."""
+
+    def test_fu_08_empty_pages_are_followed(self, node: Node, scripted_store: ScriptedStore) -> None:
+        for key in ("d/1", "d/2", "e"):
+            scripted_store.put(key, key.encode())
+        last = listing([(key, stored) for key, stored in scripted_store.objects.items()])
+        scripted_store.on_list(in_pages(listing([], token="1"), listing([], token="2"), last))
+        root = mount(node, scripted_store)
+        assert names(root) == [b"d", b"e"]
+        assert names(root / "d") == [b"1", b"2"]
+
+    def test_fu_08_a_token_that_comes_again_is_an_error(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("a", b"1")
+        scripted_store.on_list(lambda _, __: listing([*scripted_store.objects.items()], token="same"))
+        line = refused_mount(node, scripted_store)
+        assert line.startswith("CorruptResponse: ")
+        assert scripted_store.count(None) < 10
+
+
+class TestFU09:
+    """gcsfuse#671: objects with Content-Encoding gzip. What is stored is what is read."""
+
+    def test_fu_09_stored_bytes_are_served_as_stored(self, node: Node, scripted_store: ScriptedStore) -> None:
+        stored = b"\x1f\x8b\x08\x00" + os.urandom(440)
+        scripted_store.put("f", stored, headers={"Content-Encoding": "gzip"})
+        root = mount(node, scripted_store)
+        assert (root / "f").stat().st_size == 444
+        with open(root / "f", "rb", buffering=0) as file:
+            assert os.pread(file.fileno(), 444, 100) == stored[100:]
+        assert (root / "f").read_bytes() == stored
+        assert (mount(node, scripted_store, "again") / "f").read_bytes() == stored, "from the cache too"
+
+    def test_fu_09_a_store_that_decompresses_is_refused(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("f", b"\x1f\x8b\x08\x00" + os.urandom(440))
+        plain = b"p" * (1 << 20)
+        scripted_store.on("f", lambda _, right: Response(200, {"ETag": right.headers["ETag"]}, plain))
+        root = mount(node, scripted_store, mount=IMPATIENT)
+        assert read_error(root / "f").errno == errno.EIO
+        assert os.getxattr(root / "f", "user.stoker.cached") == b"0"
+
+
+def test_fu_10_ends_of_files_are_exact_and_empty_ones_ask_nothing(node: Node, scripted_store: ScriptedStore) -> None:
+    page, chunk = 16 << 10, 4 << 20
+    contents = {f"s{size}": os.urandom(size) for size in (0, 1, page - 1, page, page + 1, chunk - 1, chunk, chunk + 1)}
+    for key, data in contents.items():
+        scripted_store.put(key, data)
+    document = data_set("data", scripted_store.source())
+    root = node.mount(document)
+    for key, data in contents.items():
+        with open(root / key, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            assert size == len(data)
+            past = [os.pread(file.fileno(), 100, offset) for offset in (size, size + 1, size + page, size + (1 << 40))]
+            assert past == [b""] * 4
+            assert os.pread(file.fileno(), 100, max(0, size - 8)) == data[-8:], "as a reader of a footer does"
+            assert file.read() == data
+    assert node.ok("preload", "-f", "-", stdin=json.dumps(document)).startswith("preloaded data: 8 files of 8")
+    assert scripted_store.count("s0") == 0
+
+
+class TestFU11:
+    """mountpoint-s3#785: an object is rewritten while a mount shows the old version."""
+
+    @pytest.mark.parametrize("after", ["stat", "read"])
+    @pytest.mark.parametrize("change", ["longer", "same size", "deleted"])
+    def test_fu_11_never_mixed_and_a_new_mount_heals(
+        self, node: Node, scripted_store: ScriptedStore, change: str, after: str
+    ) -> None:
+        size = 8 << 20
+        old, new = os.urandom(size), os.urandom(size + (change == "longer") * 90)
+        scripted_store.put("f", old)
+        scripted_store.put("other", b"1")
+        root = mount(node, scripted_store)
+        with open(root / "f", "rb", buffering=0) as file:
+            assert os.stat(root / "f").st_size == size
+            if after == "read":
+                assert os.pread(file.fileno(), 1 << 20, 0) == old[: 1 << 20]
+            if change == "deleted":
+                del scripted_store.objects[b"f"]
+            else:
+                scripted_store.put("f", new)
+            assert old_or_stale(file.fileno(), old) == (after == "stat"), "what was read is kept, the rest is gone"
+            assert os.fstat(file.fileno()).st_size == size, "the size is that of the version shown"
+        fresh = mount(node, scripted_store, "fresh")
+        if change == "deleted":
+            assert names(fresh) == [b"other"]
+        else:
+            assert (fresh / "f").read_bytes() == new
+
+    def test_fu_11_a_store_that_ignores_if_match(self, node: Node, scripted_store: ScriptedStore) -> None:
+        old, new = os.urandom(3 << 20), os.urandom(3 << 20)
+        scripted_store.put("f", old)
+        root = mount(node, scripted_store, mount=IMPATIENT)
+        scripted_store.on("f", replaced_before(scripted_store, new))
+        assert read_error(root / "f").errno == errno.ESTALE
+        assert (mount(node, scripted_store, "fresh") / "f").read_bytes() == new
+
+
+def old_or_stale(fd: int, old: bytes) -> bool:
+    """Reads everything, 256 KiB at a time: each read gives the old bytes or ESTALE. Whether the first was stale."""
+    stale = []
+    for offset in range(0, len(old), 256 << 10):
+        try:
+            assert os.pread(fd, 256 << 10, offset) == old[offset : offset + (256 << 10)], offset
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            stale.append(offset)
+    assert stale, "the version is gone: something must be missing"
+    return stale[0] == 0
+
+
+BIG = 9 << 20
+
+
+def wrong_bodies(store: ScriptedStore, after: int) -> dict[str, Scenario]:
+    """`after`: where a body breaks off. From some pages on that is progress, and the rest is asked for."""
+    return {
+        "fin": truncated(after),
+        "rst": truncated(after, reset=True),
+        "nothing": truncated(0),
+        "short": short_body(),
+        "long": long_body(),
+        "200 for a range": ignores_range(store),
+        "range beside": shifted(16),
+        "no content-range": with_headers(content_range=None),
+        "stall": stalls(after),
+        "silence": never_answers(),
+        "500": refuses(500, "InternalError"),
+        "503": slow_down(),
+    }
+
+
+FAULTS = list(wrong_bodies(ScriptedStore(), 0))
+
+
+class TestFU18:
+    """requests#2275 and arrow-rs#4841 (FU-20): a body that is not what was asked for."""
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_fu_18_one_bad_answer_is_mended_and_not_seen(
+        self, node: Node, scripted_store: ScriptedStore, fault: str
+    ) -> None:
+        data = os.urandom(BIG + 17)
+        scripted_store.put("f", data)
+        scripted_store.on("f", wrong_bodies(scripted_store, 1_000_000)[fault], times=1)
+        root = mount(node, scripted_store, mount={"retries": 5, "requestTimeout": "1s"})
+        assert (root / "f").read_bytes() == data
+        assert (mount(node, scripted_store, "again") / "f").read_bytes() == data, "nothing wrong was stored"
+
+    @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "503"])
+    def test_fu_18_bad_answers_for_ever_are_eio_and_nothing_of_them_is_kept(
+        self, node: Node, scripted_store: ScriptedStore, fault: str
+    ) -> None:
+        data = os.urandom(BIG)
+        scripted_store.put("f", data)
+        bad = wrong_bodies(scripted_store, 1000)[fault]
+        waiting = [True]
+        scripted_store.on("f", lambda request, right: bad(request, right) if waiting else right)
+        root = mount(node, scripted_store, mount=IMPATIENT)
+        assert read_error(root / "f", BIG - 4096).errno == errno.EIO
+        waiting.clear()
+        assert (root / "f").read_bytes() == data, "the same mount heals"
+
+    def test_fu_18_the_short_end_of_a_file(self, node: Node, scripted_store: ScriptedStore) -> None:
+        data = os.urandom((4 << 20) + 10)
+        scripted_store.put("f", data)
+        scripted_store.on("f", short_body(), times=2)
+        root = mount(node, scripted_store, mount={"retries": 5})
+        with open(root / "f", "rb", buffering=0) as file:
+            assert os.pread(file.fileno(), 100, 4 << 20) == data[4 << 20 :]
+        assert (root / "f").read_bytes() == data
+
+
+class TestFU20:
+    """arrow-rs#4841: a web server without ranges, by an https source (behind a mirror without TLS)."""
+
+    def web(self, store: ScriptedStore, key: str) -> dict[str, Any]:
+        return {"uri": f"https://files.example/{BUCKET}/{key}", "endpoint": store.endpoint}
+
+    @pytest.mark.parametrize("status", [403, 405, 501])
+    def test_fu_20_head_is_not_allowed(self, node: Node, scripted_store: ScriptedStore, status: int) -> None:
+        data = os.urandom(5 << 20)
+        scripted_store.put("f.bin", data)
+        scripted_store.on("f.bin", lambda request, right: Response(status) if request.method == "HEAD" else right)
+        root = node.mount(data_set("ds", self.web(scripted_store, "f.bin")))
+        assert (root / "f.bin").read_bytes() == data
+
+    def test_fu_20_a_small_file_is_cut_out_of_the_whole(self, node: Node, scripted_store: ScriptedStore) -> None:
+        data = os.urandom(3 << 20)
+        scripted_store.put("f.bin", data)
+        scripted_store.on("f.bin", ignores_range(scripted_store))
+        root = node.mount(data_set("ds", self.web(scripted_store, "f.bin"), mount=IMPATIENT))
+        with open(root / "f.bin", "rb", buffering=0) as file:
+            assert os.pread(file.fileno(), 5000, 1_234_567) == data[1_234_567:1_239_567]
+        assert (root / "f.bin").read_bytes() == data
+
+    def test_fu_20_a_large_file_is_refused_once_and_for_all(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("f.bin", os.urandom(BIG))
+        scripted_store.on("f.bin", ignores_range(scripted_store))
+        root = node.mount(data_set("ds", self.web(scripted_store, "f.bin"), mount=IMPATIENT))
+        assert read_error(root / "f.bin", 5 << 20).errno == errno.EIO
+        asked = scripted_store.count("f.bin", "GET")
+        assert read_error(root / "f.bin", 7 << 20).errno == errno.EIO
+        assert scripted_store.count("f.bin", "GET") == asked <= 3
+
+    def test_fu_20_a_wrong_part_is_never_taken(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("f.bin", os.urandom(BIG))
+        scripted_store.on("f.bin", lambda request, right: shifted(16)(request, right) if right.status == 206 else right)
+        root = node.mount(data_set("ds", self.web(scripted_store, "f.bin"), mount=IMPATIENT))
+        assert read_error(root / "f.bin", 5 << 20).errno == errno.EIO
+
+
+@pytest.mark.parametrize("etag", ['"d41d8cd98f00b204e9800998ecf8427e"', '"9b2cf535f27731c9-24"', 'W/"weak"', ""])
+def test_fu_21_an_etag_is_a_version_and_no_checksum(node: Node, scripted_store: ScriptedStore, etag: str) -> None:
+    data = os.urandom(1 << 20)
+    scripted_store.put("f", data, etag=etag)
+    document = data_set("data", scripted_store.source())
+    root = node.mount(document)
+    assert (root / "f").read_bytes() == data
+    strong = etag.startswith('"')
+    assert {request.headers.get("if-match") for request in scripted_store.of("f")} == {etag if strong else None}
+    cached = os.getxattr(root / "f", "user.stoker.cached")
+    assert cached == (b"0" if not etag else b"100"), "without an etag nothing says which version a stored page is of"
+
+
+class TestFU22:
+    """goofys#619: throttling is waited out; denial is not."""
+
+    def test_fu_22_throttling_is_not_an_error(self, node: Node, scripted_store: ScriptedStore) -> None:
+        contents = {f"f{number:02}": os.urandom(50_000) for number in range(40)}
+        for number, (key, data) in enumerate(contents.items()):
+            scripted_store.put(key, data)
+            if number % 3 == 0:
+                scripted_store.on(key, slow_down("1" if number == 0 else None), times=2)
+            if number % 10 == 1:
+                scripted_store.on(key, refuses(500, "InternalError"), times=2)
+        root = mount(node, scripted_store)
+        with ThreadPoolExecutor(8) as pool:
+            read = dict(zip(contents, pool.map(lambda key: (root / key).read_bytes(), contents), strict=True))
+        assert read == contents
+
+    def test_fu_22_throttling_for_ever_ends_with_eio(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("f", b"x" * 1000)
+        scripted_store.on("f", slow_down())
+        root = mount(node, scripted_store, mount=IMPATIENT)
+        assert read_error(root / "f").errno == errno.EIO
+
+    def test_fu_22_denial_is_said_at_once(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("f", b"x" * 1000)
+        scripted_store.on("f", refuses(403, "AccessDenied"))
+        root = mount(node, scripted_store)
+        begun = time.monotonic()
+        assert read_error(root / "f").errno == errno.EACCES
+        assert time.monotonic() - begun < 5
+        assert scripted_store.count("f") <= 2
+
+
+def test_ch_06_indexers_can_leave_mounts_out_and_walking_costs_the_store_nothing(
+    node: Node, scripted_store: ScriptedStore
+) -> None:
+    for number in range(300):
+        scripted_store.put(f"d{number % 7}/f{number}", b"12345")
+    root = mount(node, scripted_store)
+    before = len(scripted_store.requests)
+    found = [path for path in root.rglob("*") if path.stat().st_size and path.is_file()]
+    assert len(found) == 300
+    assert len(scripted_store.requests) == before
+    (line,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {root} " in line]
+    assert line.partition(" - ")[2].split()[0] == "fuse.stoker", "the name for PRUNEFS of updatedb"
+
+
+def refused_mount(node: Node, store: ScriptedStore) -> str:
+    """The one line of a mount that must fail."""
+    (node.root / "data").mkdir(exist_ok=True)
+    document = data_set("data", store.source(), mount=IMPATIENT)
+    done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document))
+    assert done.returncode == 1, done
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+class Folder:
+    """opendir(3) and its seeking, which Python has not."""
+
+    class _Entry(ctypes.Structure):
+        _fields_ = (
+            ("ino", ctypes.c_uint64),
+            ("offset", ctypes.c_int64),
+            ("length", ctypes.c_ushort),
+            ("kind", ctypes.c_ubyte),
+            ("name", ctypes.c_char * 256),
+        )
+
+    def __init__(self, path: Path) -> None:
+        self._libc = ctypes.CDLL(None)
+        self._libc.opendir.restype = ctypes.c_void_p
+        self._libc.readdir.restype = ctypes.POINTER(self._Entry)
+        self._libc.telldir.restype = ctypes.c_long
+        self._folder = ctypes.c_void_p(self._libc.opendir(os.fsencode(path)))
+
+    def next(self) -> bytes | None:
+        entry = self._libc.readdir(self._folder)
+        return bytes(entry.contents.name) if entry else None
+
+    def rest(self) -> Iterator[bytes]:
+        while (name := self.next()) is not None:
+            yield name
+
+    def tell(self) -> int:
+        return int(self._libc.telldir(self._folder))
+
+    def seek(self, place: int) -> None:
+        self._libc.seekdir(self._folder, ctypes.c_long(place))
+
+    def rewind(self) -> None:
+        self._libc.rewinddir(self._folder)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._libc.closedir(self._folder)
