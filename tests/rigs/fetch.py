@@ -1,4 +1,4 @@
-"""A whole fetcher on a real cache folder, with a daemon's stand-in on a real control socket and a reader as workers read.
+"""A whole fetcher on a real cache folder, with a daemon's stand-in on a real control socket, and a worker's reader.
 
 `MemoryStore` is a source without a network that notes what was asked; real stores work through `open_source` as well.
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from rigs.fetch import FetchRig, MemoryStore
 
+from rigs.fetch import FetchRig, MemoryStore
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.layout import PAGE
@@ -22,6 +22,14 @@ KIB, MIB = 1 << 10, 1 << 20
 
 def content(size: int, seed: int = 1) -> bytes:
     return hashlib.shake_128(bytes([seed])).digest(size)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within 5 s")
 
 
 @pytest.fixture
@@ -134,9 +142,7 @@ async def test_whole_file_brings_all_behind_the_first_read(rig: FetchRig, store:
     data = store.put("a", content(9 * MIB))
     view = await rig.mount(policy="WholeFile")
     assert await view.read("a", 6 * MIB, 100) == data[6 * MIB : 6 * MIB + 100]
-    async with asyncio.timeout(10):
-        while not view.cached("a"):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: view.cached("a"))
     assert store.bytes_asked == len(data)
 
 
@@ -199,9 +205,7 @@ async def test_a_daemon_that_dies_stops_neither_reads_nor_what_is_told_to_the_ne
     await rig.owner.stop()
     assert await asyncio.wait_for(view.read_all("a"), 10) == data
     rig.owner.start()
-    async with asyncio.timeout(10):
-        while len(rig.owner.hellos) < 2:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(rig.owner.hellos) == 2)
     assert rig.owner.hellos[-1]["credit"][0][0] > 0
     assert await view.read_all("a") == data
 

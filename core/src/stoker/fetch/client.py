@@ -172,11 +172,10 @@ class AsyncFetchClient:
 
     async def ask(self, kind: int, flags: int, slot: int, inode: int, offset: int, length: int) -> Reply:
         """One request and its answer, across the deaths of the fetcher. A cancelled caller cancels the request."""
-        self._watch()
         request = self._client.request(kind, flags, slot, inode, offset, length)
-        self._watch()
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[request] = answer
+        self._watch()
         try:
             return await answer
         finally:

@@ -33,14 +33,15 @@ class Disk:
         self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(tiers)]
         self._started = [False] * tiers
 
-    async def put(self, fill: Fill, first: int, data: memoryview) -> Written:
-        """`Fill.put` in the thread of the fill's tier. Raises OSError."""
+    def put(self, fill: Fill, first: int, data: memoryview) -> asyncio.Future[Written]:
+        """`Fill.put` in the thread of the fill's tier; done with OSError when it fails. Never cancel it: shield it, and
+        keep the fill until it is done."""
         job = _Job(fill, first, data, self._loop.create_future())
         if not self._started[fill.tier]:
             self._started[fill.tier] = True
             threading.Thread(target=self._work, args=(fill.tier,), name=f"tier-{fill.tier}", daemon=True).start()
         self._queues[fill.tier].put(job)
-        return await job.done
+        return job.done
 
     def close(self) -> None:
         """Let the threads end when they have done what waits."""

@@ -6,6 +6,7 @@ Holds at most one batch being written and one being collected, so its memory is 
 from __future__ import annotations
 
 import asyncio
+import errno
 
 from stoker.cache.fill import Fill, Written
 from stoker.cache.layout import PAGE
@@ -36,7 +37,8 @@ class PageSink:
         self._tally = tally
         self._pieces: list[memoryview] = []
         self._collected = 0
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[Written] | None = None
+        self._refused: OSError | None = None
         self.taken = 0
 
     async def take(self, piece: memoryview) -> bool:
@@ -49,7 +51,7 @@ class PageSink:
             return self._collected >= PAGE
         batch = self._batch(last)
         await self._written()
-        self._writing = asyncio.create_task(self._write(*batch))
+        self._write(*batch)
         if last:
             await self._written()
         return True
@@ -58,8 +60,6 @@ class PageSink:
         """Nothing is being written any more when this returns: the fill may be closed."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
-            if not self._writing.cancelled():
-                self._writing.exception()
 
     def _batch(self, last: bool) -> tuple[int, memoryview]:
         """First page and bytes of all whole pages collected; the rest stays. Copies only what is in several pieces."""
@@ -73,17 +73,23 @@ class PageSink:
 
     async def _written(self) -> None:
         if self._writing is not None:
-            writing, self._writing = self._writing, None
-            await asyncio.shield(writing)
+            await asyncio.wait([self._writing])
+        if self._refused is not None:
+            raise NotStoredError from self._refused
 
-    async def _write(self, first: int, data: memoryview) -> None:
+    def _write(self, first: int, data: memoryview) -> None:
+        self._writing = self._disk.put(self._fill, first, data)
+        self._writing.add_done_callback(lambda done: self._publish(first, data, done))
+
+    def _publish(self, first: int, data: memoryview, done: asyncio.Future[Written]) -> None:
+        """Readers see the pages as soon as they are written, whatever the store does next."""
+        self._writing = None
         pages = -(-len(data) // PAGE)
-        try:
-            written: Written = await self._disk.put(self._fill, first, data)
-        except OSError as error:
-            self._fill.failed(first, pages, error)
-            raise NotStoredError from error
-        if not self._fill.publish(first, written):
-            raise NotStoredError
-        self._tally.add(Counter.STORED_BYTES, len(data))
-        self._flight.advance(first + pages)
+        error = done.exception()
+        if error is None and self._fill.publish(first, done.result()):
+            self._tally.add(Counter.STORED_BYTES, len(data))
+            self._flight.advance(first + pages)
+            return
+        self._refused = error if isinstance(error, OSError) else OSError(errno.ESTALE, "the cache file was replaced")
+        if error is not None:
+            self._fill.failed(first, pages, self._refused)

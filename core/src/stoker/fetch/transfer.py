@@ -75,11 +75,13 @@ async def transfer(asked: Asked, sink: Sink, ticket: Ticket, lanes: Lanes, patie
     retry: Retry | None = None
     while True:
         try:
-            async with lanes.turn(ticket):
-                # The time in the queue is not the store's.
-                retry = retry or Retry(patience)
+            await lanes.enter(ticket)
+            try:
+                retry = retry or Retry(patience)  # the time in the queue is not the store's
                 await _one_try(asked, sink, ticket, retry, tally)
-            return
+                return
+            finally:
+                lanes.leave(ticket)
         except SourceError as error:
             assert retry is not None
             tally.add(Counter.SOURCE_ERRORS)
