@@ -162,14 +162,14 @@ class CacheReader:
         chunks = ((number, self._chunk(tier, oid, number)) for number in range(chunk_count(size)))
         return sum(bits_bytes(size, number, seen.present) for number, seen in chunks if seen is not None)
 
-    def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> bytes:
+    def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> bytearray:
         """The bytes [offset, offset + length) of the object, cut at its end. May run in another thread.
 
         `nowait`: only from memory. Raises BlockingIOError (with `nowait`) and BadPage.
         """
         stop = min(offset + length, size)
         if stop <= offset:
-            return b""
+            return bytearray()
         if hit.crcs is None:
             return self._pread(hit, oid, offset, stop, nowait)
         return self._checked(hit, oid, size, offset, stop, nowait)
@@ -306,7 +306,7 @@ class CacheReader:
 
     # Reading
 
-    def _pread(self, hit: Hit, oid: bytes, offset: int, stop: int, nowait: bool) -> bytes:
+    def _pread(self, hit: Hit, oid: bytes, offset: int, stop: int, nowait: bool) -> bytearray:
         buffer = bytearray(stop - offset)
         view = memoryview(buffer)
         done = 0
@@ -324,9 +324,9 @@ class CacheReader:
         if done < len(view):
             self.forget(oid, hit.incarnation)
             raise BadPage((offset + done) // PAGE, -(-stop // PAGE))
-        return bytes(buffer)
+        return buffer
 
-    def _checked(self, hit: Hit, oid: bytes, size: int, offset: int, stop: int, nowait: bool) -> bytes:
+    def _checked(self, hit: Hit, oid: bytes, size: int, offset: int, stop: int, nowait: bool) -> bytearray:
         first, last = offset // PAGE, -(-stop // PAGE)
         raw = self._pread(hit, oid, first * PAGE, min(last * PAGE, size), nowait)
         crcs = hit.crcs or {}
@@ -341,5 +341,5 @@ class CacheReader:
         return raw[offset - first * PAGE : stop - first * PAGE]
 
 
-def _page_crc(raw: bytes, page: int) -> int:
-    return int(google_crc32c.value(raw[page * PAGE : (page + 1) * PAGE]))
+def _page_crc(raw: bytearray, page: int) -> int:
+    return int(google_crc32c.value(bytes(memoryview(raw)[page * PAGE : (page + 1) * PAGE])))

@@ -27,6 +27,8 @@ from stoker.fuse.requests import Answers, Buffer, Request
 from stoker.fuse.session import FileObject, Session
 
 _DISK_THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
+_DISK_AHEAD = 4 << 20
+_REMEMBERED_ENDS = 4096
 _MAX_TRIES = 4  # the cache may be evicted between "it is there" and the read; then the bytes come inline
 _GRACE_S = 15.0  # a fetcher ends every request by its own deadline; this is for one that does not
 
@@ -54,6 +56,7 @@ class Reads:
     counters: Counters
     wake: Callable[[], None]  # makes the loop call `finish_disk_reads` (from any thread)
     touched: set[bytes] = field(default_factory=set)
+    _ends: dict[bytes, int] = field(default_factory=dict)  # where the last read of an object ended
     _by_unique: dict[int, Waiting] = field(default_factory=dict)
     _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
     _done: deque[tuple[Waiting, Buffer | None]] = field(default_factory=deque)
@@ -177,12 +180,21 @@ class Reads:
         try:
             data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length, nowait=True)
         except BlockingIOError:
-            self._wait(waiting)
-            self._threads.submit(self._disk_read, waiting, hit)
+            self._from_disk(waiting, hit)
         except BadPage:
             self._miss(waiting, FLAG_BAD_PAGE)
         else:
             self._answer(waiting, data)
+        self._ends[file.oid] = waiting.offset + waiting.length
+
+    def _from_disk(self, waiting: Waiting, hit: Hit) -> None:
+        """A thread reads; for a sequential reader the disk is asked to go ahead, so that the next reads find memory."""
+        if self._ends.get(waiting.file.oid) == waiting.offset > 0:
+            os.posix_fadvise(hit.fd, waiting.offset, _DISK_AHEAD, os.POSIX_FADV_WILLNEED)
+        if len(self._ends) > _REMEMBERED_ENDS:
+            self._ends.clear()
+        self._wait(waiting)
+        self._threads.submit(self._disk_read, waiting, hit)
 
     def _disk_read(self, waiting: Waiting, hit: Hit) -> None:
         """In a thread. None means that a page is not what it should be."""
