@@ -19,6 +19,7 @@ import pytest
 from servers.node import STOKER, Node, data_set, processes_of, running_node, wait_for
 from servers.scenarios import never_answers
 from servers.scripted_store import ScriptedStore, running_store
+from servers.seaweedfs import ADMIN, READER, SeaweedFS
 
 pytestmark = pytest.mark.fuse
 
@@ -262,6 +263,76 @@ class TestCL02:
         assert done.returncode == 1
         assert done.stderr.startswith("SourceUnavailable: "), done.stderr
         assert not mounted_below(node.root)
+
+    def test_a_bucket_that_is_not_there(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        line = refused_mount(node, seaweedfs, "no-such-bucket", "BucketNotFound")
+        assert "s3://no-such-bucket/" in line
+
+    def test_a_prefix_that_is_not_there(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        refused_mount(node, seaweedfs, f"{seaweedfs.new_bucket()}/nothing", "SourceEmpty")
+
+    def test_a_bucket_without_the_right(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        bucket = seaweedfs.new_bucket("secret")
+        seaweedfs.client().put_object(Bucket=bucket, Key="a", Body=b"a")
+        node.settings.update(AWS_ACCESS_KEY_ID=READER[0], AWS_SECRET_ACCESS_KEY=READER[1])
+        refused_mount(node, seaweedfs, bucket, "AccessDenied")
+
+    def test_a_wrong_key(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        bucket = seaweedfs.new_bucket()
+        node.settings.update(AWS_ACCESS_KEY_ID=ADMIN[0], AWS_SECRET_ACCESS_KEY="wrong")
+        line = refused_mount(node, seaweedfs, bucket, "AccessDenied")
+        assert "wrong" not in line
+        assert "wrong" not in node.log()
+
+
+def refused_mount(node: Node, store: SeaweedFS, below: str, reason: str) -> str:
+    """The mount of a bucket that must fail with this reason, by the keys of `node.settings`."""
+    (node.root / "data").mkdir(exist_ok=True)
+    if node.settings["AWS_ACCESS_KEY_ID"] == "k":
+        node.settings.update(AWS_ACCESS_KEY_ID=ADMIN[0], AWS_SECRET_ACCESS_KEY=ADMIN[1])
+    line = refused(node, 1, reason, "mount", "-f", "-", "data", stdin=json.dumps(bucket_data_set(store, below)))
+    assert not mounted_below(node.root)
+    return line
+
+
+def bucket_data_set(store: SeaweedFS, below: str) -> dict[str, Any]:
+    return data_set("ds", {"uri": f"s3://{below}/", "endpoint": store.endpoint, "region": "us-east-1"})
+
+
+class TestCL04:
+    """hf-mount#197: credentials are found where the official tools find them, and never shown."""
+
+    def test_a_moved_file_and_an_empty_variable(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        bucket = seaweedfs.new_bucket()
+        seaweedfs.client().put_object(Bucket=bucket, Key="a", Body=b"a")
+        (node.root / "data").mkdir()
+        keys = f"[work]\naws_access_key_id = {ADMIN[0]}\naws_secret_access_key = {ADMIN[1]}\n"
+        (node.root / "moved").write_text(keys)
+        node.settings.update(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_PROFILE="work")
+        node.settings["AWS_SHARED_CREDENTIALS_FILE"] = str(node.root / "moved")
+        node.ok("mount", "-f", "-", "data", stdin=json.dumps(bucket_data_set(seaweedfs, bucket)))
+        assert (node.root / "data/a").read_bytes() == b"a"
+        for pid in processes_of(node.root):
+            assert ADMIN[1] not in Path(f"/proc/{pid}/cmdline").read_text()
+        for path in node.root.rglob("*"):
+            if path.is_file() and path.name != "moved":
+                assert ADMIN[1].encode() not in path.read_bytes(), path
+
+    def test_a_profile_that_is_not_there(self, node: Node, seaweedfs: SeaweedFS) -> None:
+        node.settings.update(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_PROFILE="gone")
+        (node.root / "data").mkdir()
+        document = json.dumps(bucket_data_set(seaweedfs, seaweedfs.new_bucket()))
+        line = refused(node, 1, "CredentialsMissing", "mount", "-f", "-", "data", stdin=document)
+        assert "gone" in line
+
+    @pytest.mark.usefixtures("document")
+    def test_a_public_bucket_needs_none(self, node: Node) -> None:
+        node.settings.update(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+        with running_store() as store:
+            store.put("a", b"public")
+            node.ok("mount", "-f", "-", "data", stdin=json.dumps(data_set("public", store.source())))
+            assert (node.root / "data/a").read_bytes() == b"public"
+            assert not any("authorization" in request.headers for request in store.of("a"))
 
 
 class TestCL05:
