@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from servers.node import STOKER, Node, data_set, processes_of, running_node, wait_for
-from servers.scenarios import never_answers
+from servers.scenarios import never_answers, refuses
 from servers.scripted_store import ScriptedStore, running_store
 from servers.seaweedfs import ADMIN, READER, SeaweedFS
 
@@ -276,6 +276,18 @@ class TestCL02:
         seaweedfs.client().put_object(Bucket=bucket, Key="a", Body=b"a")
         node.settings.update(AWS_ACCESS_KEY_ID=READER[0], AWS_SECRET_ACCESS_KEY=READER[1])
         refused_mount(node, seaweedfs, bucket, "AccessDenied")
+
+    def test_no_right_to_list_but_to_read(self, node: Node) -> None:
+        """One object by its name needs no listing."""
+        (node.root / "data").mkdir()
+        with running_store() as store:
+            store.put("k/known", b"bytes")
+            store.on_list(refuses(403, "AccessDenied"))
+            node.ok(
+                "mount", "-f", "-", "data", stdin=json.dumps(data_set("ds", store.source("k/known"), type="uri_file"))
+            )
+            assert (node.root / "data/known").read_bytes() == b"bytes"
+            node.ok("unmount", "data")
 
     def test_a_wrong_key(self, node: Node, seaweedfs: SeaweedFS) -> None:
         bucket = seaweedfs.new_bucket()
