@@ -149,9 +149,9 @@ class TestCA07:
         healed = wait_for(lambda: bytes_or_none(root / "f"), what="the same mount reads when the store is back")
         assert healed == b"x" * 1000
 
-    @pytest.mark.parametrize("outage", [name for name in OUTAGES if name != "503"])
+    @pytest.mark.parametrize("outage", [name for name in OUTAGES if name not in ("503", "timeout")])
     def test_ca_07_a_listing_is_never_shortened(self, node: Node, scripted_store: ScriptedStore, outage: str) -> None:
-        """The second page fails."""
+        """The second page fails. (One that is waited for is given a minute: that is tested with the sources.)"""
         for number in range(1500):
             scripted_store.put(f"f{number:04}", b"")
 

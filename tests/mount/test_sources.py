@@ -83,9 +83,9 @@ class TestOneObject:
         scripted_store.put("set/a", b"1")
         folder = node.mount(data_set("folder", scripted_store.source("set/")), "folder")
         assert names(folder) == ["a"]
-        file = node.mount(data_set("file", scripted_store.source("set"), type="uri_file"), "file")
-        assert names(file) == ["set"]
-        assert (file / "set").read_bytes() == b"one object"
+        either = node.mount(data_set("either", scripted_store.source("set")), "either")
+        assert names(either) == ["a"], "the folder wins, as everywhere"
+        assert node.status("either")["hidden"] == {"ShadowedByDirectory": 1}
 
     def test_a_prefix_is_a_folder_and_no_beginning_of_a_name(self, node: Node, store: Store) -> None:
         store.put("train/a", b"1")
