@@ -256,6 +256,13 @@ class View:
     async def ask(self, path: str, offset: int, length: int, flags: int = 0, kind: int = KIND_READ) -> Reply:
         return await self.rig.client.ask(kind, flags, self.spec.slot, self.inode(path), offset, length)
 
+    async def ask_data(self, path: str, offset: int, length: int, flags: int = 0) -> bytes:
+        """The bytes of an answer. Raises StokerError."""
+        reply = await self.ask(path, offset, length, flags)
+        if reply.status == Status.ERROR:
+            raise StokerError.from_json(reply.error())
+        return reply.data
+
     async def load(self, path: str) -> None:
         """Raises StokerError."""
         reply = await self.ask(path, 0, 0, kind=KIND_LOAD)

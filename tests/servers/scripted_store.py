@@ -232,10 +232,12 @@ def running_store() -> Iterator[ScriptedStore]:
 
 async def _listen(store: ScriptedStore) -> asyncio.Server:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        try:
             while await _exchange(store, reader, writer):
                 pass
-        writer.close()
+            writer.close()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            writer.transport.abort()  # `close` would wait for a client that reads no more
 
     return await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
 
@@ -246,6 +248,7 @@ async def _stop(server: asyncio.Server) -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0)  # the sockets are closed one round later
 
 
 async def _exchange(store: ScriptedStore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
