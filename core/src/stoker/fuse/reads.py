@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason, errno_of
-from stoker.cache.layout import page_span
+from stoker.cache.layout import CHUNK, page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
@@ -59,7 +59,7 @@ class Reads:
     _ends: dict[bytes, int] = field(default_factory=dict)  # where the last read of an object ended
     _by_unique: dict[int, Waiting] = field(default_factory=dict)
     _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
-    _done: deque[tuple[Waiting, Buffer | None]] = field(default_factory=deque)
+    _done: deque[tuple[Waiting, Hit, Buffer | None]] = field(default_factory=deque)
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
     )
@@ -131,13 +131,13 @@ class Reads:
     def finish_disk_reads(self) -> None:
         """Answer what the threads have read since."""
         while self._done:
-            waiting, data = self._done.popleft()
+            waiting, hit, data = self._done.popleft()
             if self._by_unique.get(waiting.request.unique) is not waiting:
                 continue  # interrupted, or past its deadline
             if data is None:
                 self._miss(waiting, FLAG_BAD_PAGE)
             else:
-                self._answer(waiting, data)
+                self._answer_from(waiting, hit, data)
 
     def expire(self) -> None:
         """No request waits without a deadline."""
@@ -184,8 +184,20 @@ class Reads:
         except BadPage:
             self._miss(waiting, FLAG_BAD_PAGE)
         else:
-            self._answer(waiting, data)
+            self._answer_from(waiting, hit, data)
         self._ends[file.oid] = waiting.offset + waiting.length
+
+    def _answer_from(self, waiting: Waiting, hit: Hit, data: Buffer) -> None:
+        """Answer, and hold the bytes in memory once: the kernel keeps them for the mount from now on.
+
+        By chunk, when its last byte was read: the kernel drops only whole folios, which are larger than one read.
+        """
+        self._answer(waiting, data)
+        stop = waiting.offset + waiting.length
+        shared = waiting.request.session.spec.mount.passthrough  # there the mount's pages are those of the cache file
+        if not shared and (stop % CHUNK == 0 or stop == waiting.file.size):
+            start = (stop - 1) // CHUNK * CHUNK
+            os.posix_fadvise(hit.fd, start, stop - start, os.POSIX_FADV_DONTNEED)
 
     def _from_disk(self, waiting: Waiting, hit: Hit) -> None:
         """A thread reads; for a sequential reader the disk is asked to go ahead, so that the next reads find memory."""
@@ -204,7 +216,7 @@ class Reads:
             data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length)
         except BadPage:
             data = None
-        self._done.append((waiting, data))
+        self._done.append((waiting, hit, data))
         self.wake()
 
     def _miss(self, waiting: Waiting, flags: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import select
 import socket
@@ -16,6 +17,9 @@ from stoker.node.store import Entry
 _WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher", "stoker.sources.s3")
 
 
+_PR_SET_NAME = 15
+
+
 def warm_up() -> None:
     """Import everything that a child needs. Importing opens nothing and starts no thread (a test asserts it)."""
     for module in _WARM:
@@ -24,6 +28,7 @@ def warm_up() -> None:
 
 def run_role(role: str, index: int, config: dict[str, Any], fd: int) -> None:
     """Be the process of this role and index until it ends."""
+    _name_process(f"stk-{role}-{index}")
     hold_role(config["run_dir"], role, index)
     configure_logging(config["log_level"], f"{role}-{index}")
     channel = Channel(socket.socket(fileno=fd))
@@ -36,6 +41,11 @@ def run_role(role: str, index: int, config: dict[str, Any], fd: int) -> None:
         _run_worker(index, config, channel, entries)
     else:
         _run_fetcher(index, config, entries)
+
+
+def _name_process(name: str) -> None:
+    """What `ps -o comm` and `top` show; the kernel keeps 15 bytes."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def _receive(channel: Channel) -> dict[str, Entry]:
