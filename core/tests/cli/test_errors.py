@@ -140,11 +140,12 @@ def test_an_unforeseen_error_is_one_line_and_debug_shows_the_trace(
         assert "Traceback" in stoker(*arguments).err
 
 
+@pytest.mark.parametrize("name", ["STOKER_FETCHERS", "STOKER_CACHE_QUOTA", "STOKER_RESERVE_FREE"])
 def test_a_wrong_setting_names_the_variable(
-    place: Path, stoker: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    place: Path, stoker: Callable[..., object], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("STOKER_FETCHERS", "many")
-    assert_refused(stoker("status"), 2, "InvalidValue", "STOKER_FETCHERS")
+    monkeypatch.setenv(name, "many")
+    assert_refused(stoker("status"), 2, "InvalidValue", name)
 
 
 def test_two_data_sets_of_one_name(place: Path, stoker: Callable[..., object]) -> None:

@@ -26,7 +26,7 @@ def settings() -> Settings:
     from stoker.node.settings import Settings
 
     try:
-        return Settings()
+        chosen = Settings()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = f"STOKER_{'.'.join(str(part) for part in first['loc']).upper()}"
@@ -34,6 +34,23 @@ def settings() -> Settings:
         raise StokerError(
             Reason.InvalidValue, text, place=place, next_step="unset the variable, or correct it."
         ) from None
+    _check_quantities(chosen)
+    return chosen
+
+
+def _check_quantities(chosen: Settings) -> None:
+    """Here, where a person reads it, and not in the log of a node that cannot start."""
+    from stoker.api.errors import StokerError
+    from stoker.api.fielderror import FieldError
+    from stoker.api.quantity import Quantity
+    from stoker.api.reasons import Reason
+
+    for name in ("cache_quota", "reserve_free"):
+        try:
+            Quantity.parse(getattr(chosen, name))
+        except FieldError as error:
+            place = f"STOKER_{name.upper()}"
+            raise StokerError(Reason.InvalidValue, error.message, place=place, next_step=error.accepted) from None
 
 
 def running_node() -> AdminClient:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from stoker.api.errors import StokerError
 from stoker.api.quantity import Quantity
 from stoker.cli.checks import Check, State
 from stoker.cli.render import size
@@ -50,13 +49,7 @@ def file_system(entry: MountEntry | None) -> Check:
 
 def _room(settings: Settings, facts: os.statvfs_result) -> Check:
     free = facts.f_bavail * facts.f_frsize
-    try:
-        quota = int(Quantity.parse(settings.cache_quota))
-        reserve = int(Quantity.parse(settings.reserve_free))
-    except (StokerError, ValueError) as error:
-        found = f"STOKER_CACHE_QUOTA={settings.cache_quota}: {error}"
-        return Check("cache room", State.FAIL, found, "the node cannot start", "write 500Gi, or -10Gi.")
-    return room(free, quota, reserve)
+    return room(free, int(Quantity.parse(settings.cache_quota)), int(Quantity.parse(settings.reserve_free)))
 
 
 def room(free: int, quota: int, reserve: int) -> Check:
