@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -385,23 +386,22 @@ class TestCL05:
     @pytest.mark.usefixtures("document")
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a tmpfs")
     def test_a_mount_of_others(self, node: Node) -> None:
-        subprocess.run(["mount", "-t", "tmpfs", "none", str(node.root / "data")], check=True)
-        try:
+        (node.root / "data").rmdir()
+        with tmpfs(node.root / "data", "size=64k"):
             refused(node, 1, "AlreadyMounted", "mount", "-f", "dataset.yaml", "data")
             assert os.path.ismount(node.root / "data")
             assert "tmpfs" in refused(node, 1, "NotMounted", "unmount", "data")
-        finally:
-            subprocess.run(["umount", str(node.root / "data")], check=True)
 
 
-class TestOrdinaryUser:
-    """What works for one is in test_user.py."""
-
-    def test_the_doctor(self, node: Node, user: User) -> None:
-        done = user.run(node, "doctor")
-        assert done.returncode == 0, done.stdout
-        assert "only root has it" in done.stdout
-        assert "only you" in done.stdout
+@contextlib.contextmanager
+def tmpfs(folder: Path, options: str) -> Iterator[None]:
+    """A small disk of its own."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 class TestNode:
@@ -434,6 +434,22 @@ class TestNode:
         refused(node, 1, "CacheFolderForeign", "mount", "-f", "dataset.yaml", "data")
         assert os.listdir(node.root / "cache") == ["thesis.txt"]
         wait_for(lambda: ended(node))
+
+    @pytest.mark.usefixtures("document")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a tmpfs")
+    def test_a_cache_disk_that_is_read_only(self, node: Node) -> None:
+        with tmpfs(node.root / "cache", "ro"):
+            refused(node, 1, "CacheFolderReadOnly", "mount", "-f", "dataset.yaml", "data")
+            wait_for(lambda: ended(node))
+
+    @pytest.mark.usefixtures("document")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a tmpfs")
+    def test_a_full_cache_disk_is_no_error_for_a_reader(self, node: Node, origin: Path) -> None:
+        with tmpfs(node.root / "cache", "size=256k"):
+            node.ok("mount", "-f", "dataset.yaml", "data")
+            assert (node.root / "data/train/a.bin").read_bytes() == (origin / "train/a.bin").read_bytes()
+            node.ok("node", "--stop")
+            wait_for(lambda: ended(node))
 
     def test_a_runtime_in_the_file_sets_up_the_cache(self, node: Node, document: dict[str, Any]) -> None:
         runtime = {
