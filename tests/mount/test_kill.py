@@ -179,3 +179,22 @@ def test_a_reader_that_is_killed_while_nothing_serves_is_gone(node: Node, bucket
     wait_for(lambda: whole(node))
     assert alive(supervisor)
     assert hashlib.sha256((root / "small" / "0000").read_bytes()).hexdigest()
+
+
+def test_a_session_that_nobody_serves_ends_after_its_orphan_timeout(node: Node, bucket: Store) -> None:
+    """Readers fail rather than hang for ever, and the mount can be made again."""
+    fill(bucket)
+    root = node.mount(data_set("ds", bucket.source(), mount={"orphanTimeout": "1s"}))
+    template = template_of(node)[0]
+    os.kill(template, 19)  # SIGSTOP: no worker can be started again
+    for pid in node.pids("worker"):
+        os.kill(pid, 9)
+    reader = multiprocessing.get_context("spawn").Process(target=_read_for_ever, args=(str(root / "large.bin"),))
+    reader.start()
+    wait_for(lambda: "session aborted" in node.log())
+    os.kill(template, 18)
+    reader.join(10)
+    assert reader.exitcode == 1, "the read failed"
+    wait_for(lambda: whole(node))
+    node.mount(data_set("ds", bucket.source()))
+    assert len(os.listdir(root / "small")) == SMALL

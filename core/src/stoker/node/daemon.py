@@ -60,6 +60,7 @@ class Daemon:
         self.cache = await CacheService.open(self._config, self._keeper)
         self.sessions = Sessions(self._config, self._keeper, self.generations, self.cache, self._table)
         self.sessions.recover()
+        self._keeper.on_orphan = self.sessions.orphaned
         await self._create_shared_memory()
         self._counters = self._open_counters()
         fetchers = int(self._config["fetchers"])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -28,6 +29,7 @@ class Keeper:
         self._channel: AsyncChannel | None = None
         self._kept: dict[str, asyncio.Event] = {}
         self._supervisor: subprocess.Popen[bytes] | None = None
+        self.on_orphan: Callable[[str], None] = self.drop  # what ends a session that no worker served for too long
 
     async def run(self) -> None:
         """Listen to the supervisor for ever; start another one when it is gone."""
@@ -41,7 +43,9 @@ class Keeper:
                 continue
             for fd in fds:
                 os.close(fd)
-            if message["op"] == "kept" and (event := self._kept.pop(message["key"], None)) is not None:
+            if message["op"] == "orphaned":
+                self.on_orphan(message["key"])
+            elif message["op"] == "kept" and (event := self._kept.pop(message["key"], None)) is not None:
                 event.set()
 
     async def keep(self, entry: Entry) -> None:

@@ -135,6 +135,13 @@ class Sessions:
             self.end(session)
         log.info("unmounted", data_set=session.spec.data_set, mountpoint=mountpoint)
 
+    def orphaned(self, key: str) -> None:
+        """No worker could serve a session for its `orphanTimeout`: end it, so that its readers fail and can go."""
+        for session in self.all():
+            if session.key == key:
+                log.error("session aborted: no worker served it", mountpoint=session.mountpoint)
+                self.end(session)
+
     def job_ended(self, slot: int) -> None:
         """A session that only a job used ends with it."""
         session = self._sessions.get(slot)
@@ -173,12 +180,17 @@ class Sessions:
         name = f"stoker:{resolved.name}"
         mounted = await asyncio.to_thread(kernel.mount, mountpoint, name, want_passthrough=offered)
         try:
+            if resolved.data_set.spec.mount.passthrough == "Always" and not mounted.passthrough:
+                step = "run as root on Linux 6.9 or later, or leave passthrough at Auto."
+                text = "passthrough: Always, but the kernel does not give it to this user"
+                raise StokerError(Reason.FuseUnavailable, text, place=mountpoint, next_step=step)
             spec, manifest = self._specify(resolved, generation, passthrough=mounted.passthrough)
             session = Session(spec, manifest, mountpoint, resolved.data_set.to_document())
             clones = {f"clone.{index}": kernel.clone(mounted.fd) for index in range(self._workers)}
             fds = {"main": mounted.fd, "opens": create_table(), **clones}
             self._table.add(mountpoint, resolved.name)
-            await self._keep(session, fds, (Share("worker", ("opens", "clone.%d")),))
+            orphan_timeout = resolved.data_set.spec.mount.orphan_timeout.seconds
+            await self._keep(session, fds, (Share("worker", ("opens", "clone.%d")),), orphan_timeout)
         except BaseException:
             with contextlib.suppress(StokerError):
                 await asyncio.to_thread(kernel.unmount, mountpoint, lazy=True)
@@ -202,7 +214,9 @@ class Sessions:
         )
         return spec, manifest
 
-    async def _keep(self, session: Session, fds: dict[str, int], shares: tuple[Share, ...]) -> None:
+    async def _keep(
+        self, session: Session, fds: dict[str, int], shares: tuple[Share, ...], orphan_timeout_s: float = 0.0
+    ) -> None:
         spec = session.spec
         self._sessions[spec.slot] = session
         data = {
@@ -210,6 +224,7 @@ class Sessions:
             "spec": spec.to_json(),
             "mountpoint": session.mountpoint,
             "document": session.document,
+            **({"orphanTimeout": orphan_timeout_s} if session.mountpoint else {}),
         }
         self._listeners.session_added(spec)
         await self._keeper.keep(Entry(session.key, fds, data, shares))

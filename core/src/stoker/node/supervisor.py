@@ -107,6 +107,7 @@ class Supervisor:
                 self._start(key, child)
             elif child.holder is None and child.died and time.monotonic() > child.died + _HOLD_AFTER_S:
                 self._hold(key, child)
+        self._abort_orphans()
 
     @staticmethod
     def _delay(child: Child) -> float:
@@ -183,6 +184,20 @@ class Supervisor:
             if (fd := entry.fds.get(f"clone.{index}")) is not None:
                 holder.add(entry.data["slot"], fd)
         self._watch(holder.fileno(), holder.on_readable)
+
+    def _abort_orphans(self) -> None:
+        """When no worker has served for a session's `orphanTimeout`, its readers fail rather than hang for ever."""
+        workers = [child for (role, _), child in self.children.items() if role == "worker"]
+        if not workers or any(child.pidfd >= 0 for child in workers):
+            return
+        waited = time.monotonic() - max(child.died or child.started for child in workers)
+        for entry in [e for e in self.store.values() if waited > e.data.get("orphanTimeout", float("inf"))]:
+            event = {"event": "no worker served the session; it is aborted", "key": entry.key, "seconds": round(waited)}
+            print(json.dumps(event), file=sys.stderr, flush=True)
+            self._drop(entry.key)
+            daemon = self.children.get(DAEMON)
+            if daemon is not None and daemon.channel is not None:  # it holds the descriptors too
+                self._send(daemon.channel, partial(daemon.channel.send, {"op": "orphaned", "key": entry.key}))
 
     def _end_hold(self, child: Child) -> None:
         if child.holder is not None:
