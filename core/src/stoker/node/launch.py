@@ -84,6 +84,7 @@ def _wait(settings: Settings, process: subprocess.Popen[bytes]) -> None:
         if code is not None and code != ALREADY_RUNNING:  # else: another command starts the node at this moment
             raise _start_error(settings, code)
         time.sleep(_POLL_S)
+    process.terminate()  # nobody waits for it any more
     step = f"see {settings.log_file}"
     raise StokerError(
         Reason.NodeStartFailed, f"the node did not answer within {_START_TIMEOUT_S:.0f} s", next_step=step
