@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -94,16 +92,9 @@ class Lanes:
     _waiting: dict[Lane, None] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
-        """Inside, the ticket's request may be made."""
-        await self.enter(ticket)
-        try:
-            yield
-        finally:
-            self.leave(ticket)
-
     async def enter(self, ticket: Ticket) -> None:
+        """Wait for a turn; end it with `leave`. Whoever waits here holds no memory, so the memory of those who have a
+        turn always comes free."""
         lane = ticket.lane
         if not self._waiting and lane.fits(ticket) and self.budget.fits(ticket.cost):
             self._start(ticket)
@@ -120,10 +111,18 @@ class Lanes:
                 self.leave(ticket)
             raise
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: Ticket, *, keep_memory: bool = False) -> None:
+        """The request is over. `keep_memory`: its bytes are still held, until `give_memory`."""
         ticket.running = False
         ticket.lane.running -= ticket.units
         ticket.lane.rate.running -= 1
+        if not keep_memory:
+            self.budget.give(ticket.cost)
+        if self._waiting:
+            self.wake()
+
+    def give_memory(self, ticket: Ticket) -> None:
+        """What `leave` kept is free."""
         self.budget.give(ticket.cost)
         if self._waiting:
             self.wake()

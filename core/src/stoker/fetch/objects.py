@@ -27,6 +27,9 @@ from stoker.fetch.transfer import Asked, transfer, unforeseen
 MOST_IDLE = 4096
 """Objects whose streams are remembered after their last read."""
 
+NO_ROOM_S = 10.0
+"""A load that could store nothing for this long ends: eviction takes about a second where it can free anything."""
+
 NO_ROOM_RETRY_S = 0.1
 """A load waits for room in steps of this: the owner commits twice a second, and evicts in between."""
 
@@ -87,15 +90,17 @@ class Objects:
     async def load(self, session: Session, file: File) -> int:
         """Make the whole object present; its incarnation. Raises StokerError: CacheFull when it cannot be stored."""
         state = self.state(session, file)
-        give_up = self._clock() + session.patience.deadline_s
+        give_up = self._clock() + NO_ROOM_S
         while True:
             fill = await self.writer.begin_settled(file.oid, file.size, session.spec.data_set)
             if fill is not None:
                 try:
-                    if await self._load(session, file, state, fill):
+                    stored, some = await self._load(session, file, state, fill)
+                    if stored:
                         return fill.incarnation or 0
                 finally:
                     fill.close()
+                give_up = self._clock() + NO_ROOM_S if some else give_up
             if self._clock() > give_up:
                 step = "free disk space or raise the cache's quota; the file is still readable from its source."
                 raise StokerError(Reason.CacheFull, "the cache has no room for the file", next_step=step)
@@ -108,20 +113,19 @@ class Objects:
 
     # Inside
 
-    async def _load(self, session: Session, file: File, state: ObjectState, fill: Fill) -> bool:
-        """One pass over the object, with so many ranges on their way as the session has threads."""
-        lane = session.stores[file.source].lane
+    async def _load(self, session: Session, file: File, state: ObjectState, fill: Fill) -> tuple[bool, bool]:
+        """One pass over the object, with as many ranges on their way as the session has threads; whether all that was
+        missing is stored now, and whether some of it is."""
+        most = session.stores[file.source].lane.threads
         waiting: list[Flight] = []
-        stored = True
+        ends = []
         for first in range(0, file.pages, RANGE_PAGES):
             part = first, min(first + RANGE_PAGES, file.pages)
             waiting += self._start(session, file, state, fill, part, None, Priority.LOAD)
-            while len(waiting) > lane.threads:
-                flight = waiting.pop(0)
-                stored &= await flight.reached(flight.last)
-        for flight in waiting:
-            stored &= await flight.reached(flight.last)
-        return stored
+            while len(waiting) > most:
+                ends.append(await _end_of(waiting.pop(0)))
+        ends += [await _end_of(flight) for flight in waiting]
+        return all(ends), any(ends)
 
     def _start(
         self,
@@ -206,3 +210,7 @@ class Objects:
         for oid, state in list(self._states.items())[: MOST_IDLE // 8]:
             if state.idle:
                 del self._states[oid]
+
+
+async def _end_of(flight: Flight) -> bool:
+    return await flight.reached(flight.last)

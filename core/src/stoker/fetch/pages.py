@@ -48,13 +48,23 @@ class PageSink:
         self.taken += len(piece)
         last = self.taken == self._stop
         if not last and self._collected < BATCH:
-            return self._collected >= PAGE
-        batch = self._batch(last)
-        await self._written()
-        self._write(*batch)
+            return False
+        await self._flush(last)
         if last:
             await self._written()
         return True
+
+    async def broken(self) -> bool:
+        """Write the whole pages there are; what is left is less than one."""
+        if self._collected < PAGE:
+            return False
+        await self._flush(last=False)
+        return True
+
+    async def _flush(self, last: bool) -> None:
+        batch = self._batch(last)
+        await self._written()
+        self._write(*batch)
 
     async def close(self) -> None:
         """Nothing is being written any more when this returns: the fill may be closed."""

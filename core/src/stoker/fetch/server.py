@@ -28,6 +28,10 @@ from stoker.fetch.sessions import File, Session
 
 log = structlog.get_logger("stoker.fetch")
 
+TAKE_S = 30.0
+"""An asker that does not read its answers for this long is cut off: it must not hold the memory of the others. It asks
+again when it lives again."""
+
 
 class Connection(asyncio.Protocol):
     """One worker, or the daemon."""
@@ -99,7 +103,15 @@ class Connection(asyncio.Protocol):
                 return
             self._send(data_header(request.id, mark_of(answer.oid), len(answer.data)))
             self._send(answer.data)
-            await self._drained.wait()
+            await self._taken()
+
+    async def _taken(self) -> None:
+        """The asker has read enough for more to be written: until then the bytes are ours to hold."""
+        try:
+            await asyncio.wait_for(self._drained.wait(), TAKE_S)
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
 
     def _send(self, data: bytes | bytearray) -> None:
         if self._transport is not None:

@@ -18,10 +18,9 @@ from stoker.api.reasons import Reason
 from stoker.cache.layout import PAGE, page_span
 from stoker.fetch.counters import Counter
 from stoker.fetch.flight import ObjectState
-from stoker.fetch.lanes import Lane, Lanes, Priority, Ticket
+from stoker.fetch.lanes import Lanes, Priority, Ticket
 from stoker.fetch.objects import Objects
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, Request
-from stoker.fetch.retry import Rate
 from stoker.fetch.sessions import File, Session, Sessions
 from stoker.fetch.store import Store
 from stoker.fetch.transfer import Asked, BytesSink, transfer
@@ -61,8 +60,6 @@ class Service:
         self._tell = tell
         self._clock = clock
         self._told: dict[tuple[str, Reason], float] = {}
-        # Answers that carry bytes hold them until the socket has taken them: memory of the same budget.
-        self._answers = Lane(lanes, 1 << 20, Rate(), 1)
 
     async def file_of(self, request: Request) -> tuple[Session, File]:
         """Raises StokerError."""
@@ -85,8 +82,11 @@ class Service:
             if incarnation is not None:
                 yield Answer(file.oid, incarnation)
                 return
-            async with self._lanes.turn(Ticket(self._answers, Priority.DEMAND, 1, length)):
-                yield Answer(file.oid, 0, await self._bytes(session, file, request.offset, length))
+            data, ticket = await self._bytes(session, file, request.offset, length)
+            try:
+                yield Answer(file.oid, 0, data)
+            finally:
+                self._lanes.give_memory(ticket)
         except StokerError as error:
             self._report(session, file, error)
             raise
@@ -152,8 +152,8 @@ class Service:
             state.load_again_at = self._clock() + WHOLE_RETRY_S
             self._report(session, file, error)
 
-    async def _bytes(self, session: Session, file: File, offset: int, length: int) -> bytearray:
-        """Exactly these bytes, from the source or a replica of it; nothing is stored."""
+    async def _bytes(self, session: Session, file: File, offset: int, length: int) -> tuple[bytearray, Ticket]:
+        """Exactly these bytes, from the source or a replica of it; nothing is stored. The ticket holds their memory."""
         store = session.stores[file.source]
         if not store.down:
             try:
@@ -171,13 +171,13 @@ class Service:
         assert failure is not None
         raise failure
 
-    async def _from(self, asked: Asked, session: Session, store: Store) -> bytearray:
+    async def _from(self, asked: Asked, session: Session, store: Store) -> tuple[bytearray, Ticket]:
         length = asked.stop - asked.start
-        sink = BytesSink(length)
-        ticket = store.lane.ticket(Priority.DEMAND, -(-length // PAGE), 0)
-        await transfer(asked, sink, ticket, self._lanes, session.patience, session.tally)
+        sink = BytesSink()
+        ticket = store.lane.ticket(Priority.DEMAND, -(-length // PAGE), length)
+        await transfer(asked, sink, ticket, self._lanes, session.patience, session.tally, keep_memory=True)
         session.tally.add(Counter.INLINE_BYTES, length)
-        return sink.data
+        return sink.data, ticket
 
     def _report(self, session: Session, file: File, error: StokerError) -> None:
         place = session.stores[file.source].spec.uri

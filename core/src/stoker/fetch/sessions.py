@@ -148,6 +148,8 @@ class Sessions:
         return self._by_slot.get(slot)
 
     async def close(self) -> None:
+        for task in self._closing:
+            task.cancel()
         for session in self._by_slot.values():
             await session.close()
         self._by_slot.clear()
@@ -164,5 +166,7 @@ def _cores() -> int:
 
 
 async def _close_later(session: Session) -> None:
-    await asyncio.sleep(session.patience.deadline_s)
-    await session.close()
+    try:
+        await asyncio.sleep(session.patience.deadline_s)
+    finally:
+        await session.close()

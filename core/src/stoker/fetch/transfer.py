@@ -25,24 +25,35 @@ log = structlog.get_logger("stoker.fetch")
 class Sink(Protocol):
     """Takes the bytes of a range in order. `taken`: how many, so that a try after a break asks for the others only."""
 
-    taken: int
+    @property
+    def taken(self) -> int: ...
 
     async def take(self, piece: memoryview) -> bool:
         """Whether something that a reader can use has come of it."""
         ...
 
+    async def broken(self) -> bool:
+        """The try failed: until the next one, no more than a page may be held. Answers like `take`."""
+        ...
+
 
 class BytesSink:
-    """Keeps the bytes, for an answer that carries them."""
+    """Keeps the bytes, for an answer that carries them; after a break it begins again."""
 
-    def __init__(self, length: int) -> None:
-        self.data = bytearray(length)
-        self.taken = 0
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    @property
+    def taken(self) -> int:
+        return len(self.data)
 
     async def take(self, piece: memoryview) -> bool:
-        self.data[self.taken : self.taken + len(piece)] = piece
-        self.taken += len(piece)
-        return True
+        self.data += piece
+        return False
+
+    async def broken(self) -> bool:
+        self.data = bytearray()
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +81,37 @@ class Asked:
         return f"{self.source.origin}/{self.version.key.decode(errors='backslashreplace')}"
 
 
-async def transfer(asked: Asked, sink: Sink, ticket: Ticket, lanes: Lanes, patience: Patience, tally: Tally) -> None:
-    """All of it into the sink. Raises StokerError when no try is left; what the sink raises goes through."""
+async def transfer(
+    asked: Asked,
+    sink: Sink,
+    ticket: Ticket,
+    lanes: Lanes,
+    patience: Patience,
+    tally: Tally,
+    *,
+    keep_memory: bool = False,
+) -> None:
+    """All of it into the sink. Raises StokerError when no try is left; what the sink raises goes through.
+
+    `keep_memory`: after success the ticket's memory is the caller's to give back.
+    """
     retry: Retry | None = None
     while True:
         try:
             await lanes.enter(ticket)
+            done = False
             try:
                 retry = retry or Retry(patience)  # the time in the queue is not the store's
                 await _one_try(asked, sink, ticket, retry, tally)
+                done = True
                 return
             finally:
-                lanes.leave(ticket)
+                lanes.leave(ticket, keep_memory=done and keep_memory)
         except SourceError as error:
             assert retry is not None
             tally.add(Counter.SOURCE_ERRORS)
+            if await sink.broken():
+                retry.progress()
             wait = retry.wait_after(error)
             if wait is None:
                 raise

@@ -119,7 +119,7 @@ class Reads:
         if reply.status != Status.PRESENT and reply.mark not in (0, mark_of(waiting.file.oid)):
             self._serve(waiting, first=False)  # about another session that had this slot before, or has it next
         elif reply.status == Status.ERROR:
-            self._fail(waiting, StokerError.from_json(reply.error()))
+            self._refused(waiting, StokerError.from_json(reply.error()))
         elif waiting.request.op == Op.OPEN:
             self._by_unique.pop(waiting.request.unique, None)
             self._opened(waiting.request, waiting.file)
@@ -257,6 +257,13 @@ class Reads:
     def _answer(self, waiting: Waiting, data: Buffer) -> None:
         self._by_unique.pop(waiting.request.unique, None)
         self.answers.data(waiting.request, data)
+
+    def _refused(self, waiting: Waiting, error: StokerError) -> None:
+        if waiting.request.op == Op.OPEN and error.reason is Reason.CacheFull:
+            self._by_unique.pop(waiting.request.unique, None)  # a whole file that cannot fit is streamed
+            self._opened(waiting.request, waiting.file)
+        else:
+            self._fail(waiting, error)
 
     def _fail(self, waiting: Waiting, error: StokerError) -> None:
         self._by_unique.pop(waiting.request.unique, None)
