@@ -92,6 +92,7 @@ class Owner:
         self.hellos: list[Message] = []
         self.messages: list[Message] = []
         self.granting = True
+        self.mute = False
 
     def start(self) -> None:
         self._sock = listen(self._path)
@@ -136,7 +137,7 @@ class Owner:
             while True:
                 message, _ = await channel.recv()
                 self.messages.append(message)
-                if message["op"] == "credit":
+                if message["op"] == "credit" and not self.mute:
                     channel.send(self._grant(message))
         channel.close()
         self._channels.discard(channel)

@@ -16,6 +16,7 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.layout import PAGE
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, Status
+from stoker.sources.base import SourceError
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -246,3 +247,76 @@ async def test_a_session_that_has_ended_serves_nothing(rig: FetchRig, store: Mem
     await asyncio.sleep(0.05)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(rig.client.load(slot, inode), 0.2)
+
+
+async def test_memory_is_bounded_whatever_the_number_of_readers(rig: FetchRig, store: MemoryStore) -> None:
+    data = store.put("a", content(64 * MIB))
+    view = await rig.mount(policy="Bypass")
+    budget = rig.fetcher.budget
+    budget.limit = 4 * MIB
+    peak = 0
+
+    async def watch(*_: object) -> None:
+        nonlocal peak
+        peak = max(peak, budget.used)
+
+    store.before = watch
+    offsets = [n * MIB // 4 for n in range(200)]
+    got = await asyncio.gather(*(view.read("a", at, MIB) for at in offsets))
+    assert all(piece == data[at : at + MIB] for piece, at in zip(got, offsets, strict=True))
+    assert 0 < peak <= 4 * MIB
+    assert budget.used == 0
+
+
+async def test_an_object_that_cannot_fit_is_read_but_not_loaded(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.fetch.objects.NO_ROOM_S", 0.5)
+    data = store.put("a", content(48 * MIB))
+    async with FetchRig(str(tmp_path), limit_bytes=24 * MIB, opener=store.open) as rig:
+        view = await rig.mount()
+        with pytest.raises(StokerError) as failed:
+            await asyncio.wait_for(view.load("a"), 20)
+        assert failed.value.reason is Reason.CacheFull
+        assert await view.read_all("a", MIB) == data
+
+
+async def test_a_daemon_that_is_stopped_delays_no_reader_for_long(rig: FetchRig, store: MemoryStore) -> None:
+    data = store.put("a", content(MIB))
+    view = await rig.mount()
+    await view.load("a")
+    rig.owner.mute = True
+    store.put("b", data)
+    other = await rig.mount()
+    assert await asyncio.wait_for(other.read_all("b"), 10) == data
+
+
+async def test_events_tell_why_reads_fail_once_a_minute(rig: FetchRig, store: MemoryStore) -> None:
+    store.put("a", content(MIB))
+    view = await rig.mount()
+
+    async def changed(*_: object) -> None:
+        raise SourceError(Reason.SourceChanged, "another version", place="s3://memory/a")
+
+    store.before = changed
+    for page in range(3):
+        with pytest.raises(StokerError):
+            await view.read("a", page * PAGE, PAGE)
+    await eventually(lambda: any(message["op"] == "event" for message in rig.owner.messages))
+    events = [message for message in rig.owner.messages if message["op"] == "event"]
+    assert [event["reason"] for event in events] == ["SourceChanged"]
+
+
+async def test_a_source_that_breaks_in_an_unforeseen_way_is_an_error_of_its_own(
+    rig: FetchRig, store: MemoryStore
+) -> None:
+    store.put("a", content(MIB))
+    view = await rig.mount()
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    store.before = broken
+    with pytest.raises(StokerError) as failed:
+        await view.read("a", 0, PAGE)
+    assert failed.value.reason is Reason.Internal

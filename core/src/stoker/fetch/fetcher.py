@@ -49,8 +49,8 @@ class Fetcher:
         self._counters = Counters(fds["counters"])
         self._disk: Disk | None = None
         self.writer: CacheWriter | None = None
-        lanes = Lanes(Budget(NODE_BYTES // int(config["fetchers"])))
-        self._lanes = lanes
+        self.budget = Budget(NODE_BYTES // int(config["fetchers"]))
+        self._lanes = lanes = Lanes(self.budget)
         self._sessions = Sessions(lanes, self._counters, opener)
         hello = {"op": "hello", "role": "fetcher", "index": index, "pid": os.getpid()}
         self._link = Link(os.path.join(config["run_dir"], "control.sock"), hello, self)
