@@ -163,7 +163,7 @@ class TestCA07:
         document = data_set("data", {**scripted_store.source(), "ignoreMissing": True}, mount=IMPATIENT)
         done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document), timeout=100)
         assert done.returncode == 1, done
-        reason = done.stderr.partition(":")[0]
+        reason = done.stderr.splitlines()[-1].partition(":")[0]
         assert reason in ("SourceUnavailable", "AccessDenied", "CorruptResponse", "Throttled"), done.stderr
         assert not os.path.ismount(node.root / "data")
 
