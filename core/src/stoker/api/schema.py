@@ -16,6 +16,7 @@ from pydantic_core.core_schema import LiteralSchema, ModelSchema, NullableSchema
 from stoker.api.base import API_VERSION
 from stoker.api.descriptions import field_descriptions
 from stoker.api.duration import Duration
+from stoker.api.generated import write_or_check
 from stoker.api.load import KINDS
 from stoker.api.quantity import Percent, Quantity
 
@@ -86,16 +87,7 @@ def editor_schema() -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    text = json.dumps(editor_schema(), indent=1) + "\n"
-    if "--check" in arguments:
-        with open(PATH, encoding="utf-8") as file:
-            same = file.read() == text
-        if not same:
-            print(f"{PATH} is not what the models say; run: python -m stoker.api.schema", file=sys.stderr)
-        return 0 if same else 1
-    with open(PATH, "w", encoding="utf-8") as file:
-        file.write(text)
-    return 0
+    return write_or_check(PATH, json.dumps(editor_schema(), indent=1) + "\n", arguments, "stoker.api.schema")
 
 
 if __name__ == "__main__":

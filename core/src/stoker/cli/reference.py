@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from stoker.api.generated import write_or_check
 from stoker.cli.main import cli
 
 PATH = "docs/CLI.md"
@@ -58,16 +59,7 @@ def _help(command: click.Command, path: tuple[str, ...]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    text = reference()
-    if "--check" in arguments:
-        with open(PATH, encoding="utf-8") as file:
-            same = file.read() == text
-        if not same:
-            print(f"{PATH} is not what the help says; run: python -m stoker.cli.reference", file=sys.stderr)
-        return 0 if same else 1
-    with open(PATH, "w", encoding="utf-8") as file:
-        file.write(text)
-    return 0
+    return write_or_check(PATH, reference(), arguments, "stoker.cli.reference")
 
 
 if __name__ == "__main__":

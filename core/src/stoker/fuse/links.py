@@ -12,12 +12,9 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from stoker.fuse.parts import WorkerParts
 from stoker.ipc.channel import Channel, ChannelClosedError, Message
-
-if TYPE_CHECKING:
-    from stoker.fuse.worker import WorkerParts
 
 Watch = Callable[[int, Callable[[int], None]], None]
 Unwatch = Callable[[int], None]

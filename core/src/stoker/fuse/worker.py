@@ -13,8 +13,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from stoker.cache.reader import CacheReader
 from stoker.fetch.client import FetchClient
 from stoker.fetch.counters import Counters
 from stoker.fuse.links import ControlLink, InterruptLink, KeeperLink
+from stoker.fuse.parts import WorkerParts
 from stoker.fuse.protocol import INTERRUPT_IN, Op
 from stoker.fuse.reads import Reads, wake_event
 from stoker.fuse.requests import Answers, Metadata, Request
@@ -39,20 +39,6 @@ _BATCH = 64  # requests taken from one session before the others get their turn
 _TICK_S = 1.0
 # Level-triggered and exclusive: of the workers that wait on one connection only one is woken for a request.
 _CLONE_EVENTS = select.EPOLLIN | select.EPOLLEXCLUSIVE
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """What a worker is started with: its place, the cache, and shared memory by descriptor."""
-
-    index: int
-    run_dir: str
-    workers: int
-    tiers: Sequence[str]
-    boot: bytes
-    pool: int
-    presence: Sequence[int]
-    counters: int
 
 
 class Worker:

@@ -68,7 +68,8 @@ def _receive(channel: Channel) -> dict[str, Entry]:
 
 def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
     from stoker.cache.boot import current_boot
-    from stoker.fuse.worker import Worker, WorkerParts
+    from stoker.fuse.parts import WorkerParts
+    from stoker.fuse.worker import Worker
 
     cache = entries["cache"]
     parts = WorkerParts(

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,8 @@ from typing import Any
 from stoker.fuse.hold import Holder
 from stoker.ipc.channel import Channel, ChannelClosedError, listen
 from stoker.node.alive import living
+from stoker.node.forks import Template
+from stoker.node.loop import Loop
 from stoker.node.store import Entry
 
 Key = tuple[str, int]
@@ -33,7 +34,6 @@ DAEMON: Key = ("daemon", 0)
 _STABLE_S = 2.0  # a process that lived this long is started again at once
 _BACKOFF_S = (0.0, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
-_TEMPLATE_DELAY_S = 0.2  # one that cannot start is tried again five times a second
 _STOP_GRACE_S = 5.0
 _ADOPT_TIMEOUT_S = 10.0
 
@@ -63,20 +63,19 @@ class Supervisor:
     children: dict[Key, Child] = field(default_factory=dict)
     stopping: bool = False
     exit_code: int = 0
-    _epoll: select.epoll = field(default_factory=select.epoll)
-    _handlers: dict[int, Callable[[], None]] = field(default_factory=dict)
-    _template: Channel | None = None
-    _template_due: float = 0.0
+    _loop: Loop = field(default_factory=Loop)
     _guests: list[Channel] = field(default_factory=list)
+    _template: Template = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._template = Template(self._loop, self._on_forked, self._on_template_lost)
 
     def run(self) -> int:
         """Serve until the daemon says exit; the exit code of the node."""
         self._listen()
         while not (self.stopping and not any(child.pidfd >= 0 for child in self.children.values())):
             self._keep_running()
-            for fd, _events in self._epoll.poll(self._timeout()):
-                if handler := self._handlers.get(fd):
-                    handler()
+            self._loop.turn(self._timeout())
         return self.exit_code
 
     def adopt(self, channel: Channel) -> None:
@@ -97,8 +96,8 @@ class Supervisor:
     # --- the children
 
     def _keep_running(self) -> None:
-        if not self.stopping and time.monotonic() >= self._template_due:
-            self._warm_template()  # before it is needed: a fork after a crash must not wait for the imports
+        if not self.stopping:
+            self._template.be_running()
         for key in [(role, index) for role, count in self.wanted.items() for index in range(count)]:
             child = self.children.setdefault(key, Child())
             if child.pidfd >= 0:
@@ -119,17 +118,10 @@ class Supervisor:
             self._attach(key, pidfd, None)
             return
         ours, theirs = Channel.pair()
-        template = self._warm_template()
-        message = {"op": "fork", "role": key[0], "index": key[1], "config": self.config}
-        fd = theirs.detach()
-        try:
-            template.send(message, [fd])
-        except ChannelClosedError:
-            self._template_gone()
+        if not self._template.fork(*key, self.config, theirs):
             ours.close()
+            theirs.close()
             return
-        finally:
-            os.close(fd)
         self._end_hold(child)
         child.asked, child.started, child.channel = True, time.monotonic(), ours
         self._greet(key, ours)
@@ -140,7 +132,7 @@ class Supervisor:
             if (names := entry.names_for(*key)) is not None:
                 self._send(channel, partial(entry.send, channel, names))
         self._send(channel, lambda: channel.send({"op": "ready", "wanted": self.wanted}))
-        self._watch(channel.fileno(), lambda: self._drain(channel))
+        self._loop.watch(channel.fileno(), lambda: self._drain(channel))
 
     @staticmethod
     def _send(channel: Channel, send: Callable[[], None]) -> None:
@@ -155,20 +147,20 @@ class Supervisor:
         child.pidfd, child.asked = pidfd, False
         child.started = child.started or time.monotonic()
         self._end_hold(child)
-        self._watch(pidfd, lambda: self._on_death(key))
+        self._loop.watch(pidfd, lambda: self._on_death(key))
         if channel is not None:
             child.channel = channel
-            self._watch(channel.fileno(), lambda: self._drain(channel))
+            self._loop.watch(channel.fileno(), lambda: self._drain(channel))
 
     def _on_death(self, key: Key) -> None:
         child = self.children[key]
-        self._unwatch(child.pidfd)
+        self._loop.forget(child.pidfd)
         os.close(child.pidfd)
         child.pidfd, child.died = -1, time.monotonic()
         child.failures = 0 if child.died - child.started > _STABLE_S else child.failures + 1
         if child.channel is not None:
             self._drain(child.channel)
-            self._unwatch(child.channel.fileno())
+            self._loop.forget(child.channel.fileno())
             child.channel.close()
             child.channel = None
         print(json.dumps({"event": "process ended", "role": key[0], "index": key[1]}), file=sys.stderr, flush=True)
@@ -183,7 +175,7 @@ class Supervisor:
         for entry in self.store.values():
             if (fd := entry.fds.get(f"clone.{index}")) is not None:
                 holder.add(entry.data["slot"], fd)
-        self._watch(holder.fileno(), holder.on_readable)
+        self._loop.watch(holder.fileno(), holder.on_readable)
 
     def _abort_orphans(self) -> None:
         """When no worker has served for a session's `orphanTimeout`, its readers fail rather than hang for ever."""
@@ -201,7 +193,7 @@ class Supervisor:
 
     def _end_hold(self, child: Child) -> None:
         if child.holder is not None:
-            self._unwatch(child.holder.fileno())
+            self._loop.forget(child.holder.fileno())
             child.holder.close()
             child.holder = None
 
@@ -212,7 +204,7 @@ class Supervisor:
             while (item := channel.recv()) is not None:
                 self._on_message(channel, *item)
             return
-        self._unwatch(channel.fileno())
+        self._loop.forget(channel.fileno())
 
     def _on_message(self, channel: Channel, message: dict[str, Any], fds: list[int]) -> None:
         match message["op"]:
@@ -260,7 +252,7 @@ class Supervisor:
         if child.pidfd < 0 and (pidfd := living(self.config["run_dir"], *key)) is not None:
             self._attach(key, pidfd, None)
         child.channel = channel
-        self._unwatch(channel.fileno())
+        self._loop.forget(channel.fileno())
         self._greet(key, channel)
 
     def _stop(self, code: int) -> None:
@@ -293,69 +285,29 @@ class Supervisor:
 
     # --- the template and the socket for orphans
 
-    def _warm_template(self) -> Channel:
-        if self._template is None:
-            ours, theirs = Channel.pair()
-            fd = theirs.detach()
-            arguments = [sys.executable, "-m", "stoker.node.template", str(fd)]
-            process = subprocess.Popen(arguments, pass_fds=[fd], stdin=subprocess.DEVNULL)
-            os.close(fd)
-            self._template = ours
-            self._watch(ours.fileno(), lambda: self._on_template(ours))
-            self._watch(pidfd := os.pidfd_open(process.pid), lambda: self._reap(process, pidfd))
-        return self._template
+    def _on_forked(self, role: str, index: int, pidfd: int) -> None:
+        self._attach((role, index), pidfd, None)
 
-    def _reap(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        process.wait()
-        self._unwatch(pidfd)
-        os.close(pidfd)
-
-    def _on_template(self, channel: Channel) -> None:
-        try:
-            while (item := channel.recv()) is not None:
-                message, fds = item
-                key = (message["role"], message["index"])
-                self._attach(key, fds[0], None)
-        except ChannelClosedError:
-            self._template_gone()
-
-    def _template_gone(self) -> None:
-        """Forks that were asked for and not confirmed may have happened: `living` finds those by their locks."""
-        if self._template is None:
-            return
-        self._unwatch(self._template.fileno())
-        self._template.close()
-        self._template = None
-        self._template_due = time.monotonic() + _TEMPLATE_DELAY_S
+    def _on_template_lost(self) -> None:
         for child in self.children.values():
             if child.asked and child.pidfd < 0:
                 child.asked, child.died, child.failures = False, time.monotonic(), child.failures + 1
 
     def _listen(self) -> None:
         sock = listen(os.path.join(self.config["run_dir"], "keeper.sock"))
-        self._watch(sock.fileno(), lambda: self._accept(sock))
+        self._loop.watch(sock.fileno(), lambda: self._accept(sock))
 
     def _accept(self, sock: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             guest = Channel(sock.accept()[0])
             self._guests.append(guest)
-            self._watch(guest.fileno(), lambda: self._drain(guest))
+            self._loop.watch(guest.fileno(), lambda: self._drain(guest))
 
     # --- the loop
 
     def _timeout(self) -> float:
-        waiting = self._template is None or any(child.pidfd < 0 for child in self.children.values())
+        waiting = not self._template.running or any(child.pidfd < 0 for child in self.children.values())
         return 0.02 if waiting else 5.0
-
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        if fd not in self._handlers:
-            self._epoll.register(fd, select.EPOLLIN)
-        self._handlers[fd] = handler
-
-    def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None) is not None:
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
 
 
 def start_error_file(config: dict[str, Any]) -> str:
