@@ -24,13 +24,15 @@ from stoker.cache.verify import VerifyJob, first_key
 
 @dataclass(frozen=True, slots=True)
 class TierUsage:
-    """For status. `limit_bytes` is what the tier could hold as things are (the limit, or less on a fuller disk)."""
+    """For status. `limit_bytes` is what the tier could hold as things are (the limit, or less on a fuller disk);
+    `used` counts everything, `granted` is the part that fetchers were promised and that is not in the index yet."""
 
     path: str
     limit_bytes: int
     used_bytes: int
     limit_inodes: int
     used_inodes: int
+    granted: Amount
     state: str
 
 
@@ -185,7 +187,8 @@ class CacheOwner:
         report = []
         for tier in self.tiers:
             held, capacity = tier.ledger.held(), tier.ledger.capacity(tier.free())
-            report.append(TierUsage(tier.root, capacity.bytes, held.bytes, capacity.inodes, held.inodes, tier.state))
+            limits, used = (capacity.bytes, held.bytes), (capacity.inodes, held.inodes)
+            report.append(TierUsage(tier.root, *limits, *used, tier.ledger.granted(), tier.state))
         return report
 
     def usage_by_owner(self) -> Mapping[str, Amount]:

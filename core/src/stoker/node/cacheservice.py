@@ -127,14 +127,14 @@ class CacheService:
         return cached
 
     def tiers(self) -> list[dict[str, Any]]:
-        """For status."""
+        """For status. What fetchers were promised is not shown as used: most of it is never put on disk."""
         return [
             {
                 "path": tier.path,
                 "limitBytes": tier.limit_bytes,
-                "usedBytes": tier.used_bytes,
+                "usedBytes": tier.used_bytes - tier.granted.bytes,
                 "limitInodes": tier.limit_inodes,
-                "usedInodes": tier.used_inodes,
+                "usedInodes": tier.used_inodes - tier.granted.inodes,
                 "state": tier.state,
             }
             for tier in self._owner.usage()

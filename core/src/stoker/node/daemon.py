@@ -18,6 +18,7 @@ from aiohttp import web
 
 from stoker import __version__
 from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
 from stoker.fetch.client import AsyncFetchClient
 from stoker.fetch.counters import Counters, create_counters
 from stoker.fuse.slots import create_pool
@@ -35,6 +36,7 @@ from stoker.node.store import Entry, Share
 log = structlog.get_logger("stoker.node")
 
 _IDLE_CHECK_S = 0.5
+_FAREWELL_S = 0.2  # the supervisor reads the reason before it sees this process end
 
 
 class Daemon:
@@ -47,6 +49,7 @@ class Daemon:
         self._keeper = Keeper(config, channel, entries)
         self._cold = "cache" not in entries
         self._table = MountTable(config["state_dir"])
+        self.ready = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.generations = Generations(config["state_dir"])
@@ -73,6 +76,11 @@ class Daemon:
 
     def stop(self) -> None:
         self._stop.set()
+
+    async def give_up(self, error: StokerError) -> None:
+        """A node that cannot start ends, and says why to the command that started it."""
+        self._keeper.exit(1, error.to_json())
+        await asyncio.sleep(_FAREWELL_S)
 
     def reads(self, slot: int) -> Reads:
         """What was read through one session, over all processes."""
@@ -113,6 +121,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        self.ready = True
         log.info("node ready", admin=path, cold=self._cold)
         if float(self._config["idle_exit_seconds"]):
             self._task(self._exit_when_idle(float(self._config["idle_exit_seconds"])))
@@ -171,6 +180,12 @@ class Daemon:
             os._exit(70)
 
 
+def _unforeseen(error: Exception) -> StokerError:
+    log.error("unforeseen", error=repr(error), exc_info=error)
+    text = f"{type(error).__name__}: {error}"
+    return StokerError(Reason.NodeStartFailed, text, next_step="see the node's log.")
+
+
 def run_daemon(config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
     """The daemon process."""
 
@@ -178,9 +193,11 @@ def run_daemon(config: dict[str, Any], channel: Channel, entries: dict[str, Entr
         daemon = Daemon(config, channel, entries)
         try:
             await daemon.run()
-        except StokerError as error:
-            log.error("node cannot start", reason=error.reason, message=error.message, place=error.place)
-            daemon._keeper.exit(1, error.to_json())
-            await asyncio.sleep(0.2)
+        except Exception as error:
+            if daemon.ready:
+                raise
+            known = error if isinstance(error, StokerError) else _unforeseen(error)
+            log.error("node cannot start", reason=known.reason, message=known.message, place=known.place)
+            await daemon.give_up(known)
 
     asyncio.run(main())
