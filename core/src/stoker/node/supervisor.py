@@ -32,7 +32,7 @@ Key = tuple[str, int]
 DAEMON: Key = ("daemon", 0)
 
 _STABLE_S = 2.0  # a process that lived this long is started again at once
-_BACKOFF_S = (0.0, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0)
+_BACKOFF_S = (0.0, 0.0, 0.02, 0.1, 0.2, 0.5)  # a fork from the template is cheap: even a crash loop may be quick
 _HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
 _STOP_GRACE_S = 5.0
 _ADOPT_TIMEOUT_S = 10.0
