@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+
+import pytest
 
 from stoker.fetch.budget import Budget
 from stoker.fetch.lanes import UNITS, Lane, Lanes, Priority, Ticket
@@ -135,3 +138,23 @@ async def test_a_store_that_refuses_is_left_alone_for_the_time_it_said() -> None
     assert not held.done()
     now = 0.06
     await asyncio.wait_for(held, 1)
+
+
+@pytest.mark.parametrize("looks", range(1, 12))
+async def test_a_pause_that_ends_while_it_is_looked_at_forgets_nobody(looks: int) -> None:
+    """Between two looks at the clock, whichever they are."""
+    calls = itertools.count()
+    lanes, rate = lanes_of(), Rate(lambda: 0.0 if next(calls) < looks else 1.0)
+    rate.refused(0.05)
+    (waiting,) = await queue(lanes, Lane(lanes, 1, rate, 2).ticket(Priority.DEMAND, 1, 1))
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_store_that_pauses_for_long_holds_up_no_other() -> None:
+    lanes, slow, quick = lanes_of(), Rate(), Rate()
+    slow.refused(30)
+    quick.refused(0.02)
+    late, soon = (Lane(lanes, 1, rate, 2).ticket(Priority.DEMAND, 1, 1) for rate in (slow, quick))
+    waiting, served = await queue(lanes, late, soon)
+    await asyncio.wait_for(served, 2)
+    waiting.cancel()

@@ -129,8 +129,9 @@ class Lanes:
 
     def wake(self) -> None:
         """Give turns to all who can have one."""
-        hold = 0.0
+        holds = []
         for lane in list(self._waiting):
+            hold = lane.rate.hold_s()  # before the queue is looked at: it may end meanwhile
             while (ticket := lane.head()) is not None and lane.fits(ticket):
                 if not self.budget.fits(ticket.cost):
                     return  # nobody overtakes it: memory that comes free is for this one
@@ -138,10 +139,18 @@ class Lanes:
                 self._start(ticket)
             if ticket is None:
                 del self._waiting[lane]
-            elif lane.rate.hold_s():
-                hold = max(hold, lane.rate.hold_s())
-        if hold and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(hold, self._on_timer)
+            elif hold:
+                holds.append(hold)
+        if holds:
+            self._wake_in(min(holds))
+
+    def _wake_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
