@@ -7,6 +7,7 @@ import hashlib
 import mmap
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,13 @@ def test_writing_is_erofs(node: Node, store: Store) -> None:
         with pytest.raises(OSError, match="Read-only") as caught:
             attempt()
         assert caught.value.errno == errno.EROFS
+
+
+def test_a_folder_lists_itself_and_its_parent(node: Node, store: Store) -> None:
+    store.put("d/f", b"1")
+    root = mount(node, store)
+    done = subprocess.run(["ls", "-a", str(root / "d")], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == [".", "..", "f"]
 
 
 def test_a_missing_name_is_enoent(node: Node, store: Store) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -69,6 +70,20 @@ def start_node(runtime: CacheRuntime | None) -> AdminClient:
     elif runtime is not None:
         click.echo("The node runs already: its CacheRuntime stays as it is (stoker node --stop ends it).", err=True)
     return AdminClient(ensure_node(chosen))
+
+
+def again_if_gone(work: Callable[[], dict[str, Any]], runtime: CacheRuntime | None) -> dict[str, Any]:
+    """Ask the node; a node that ended, idle, while the request was on its way is started once more."""
+    from stoker.api.errors import StokerError
+    from stoker.api.reasons import Reason
+
+    try:
+        return work()
+    except StokerError as error:
+        if error.reason is not Reason.NodeNotRunning:
+            raise
+    start_node(runtime)
+    return work()
 
 
 def with_runtime(chosen: Settings, runtime: CacheRuntime | None) -> Settings:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stoker.api.errors import StokerError
 from stoker.cli import documents
 from stoker.cli.client import AdminClient
-from stoker.cli.connect import start_node
+from stoker.cli.connect import again_if_gone, start_node
 from stoker.cli.documents import Order
 from stoker.cli.foreground import wait_for_the_end
 from stoker.cli.progress import Listing
 from stoker.cli.render import mounted_line
+
+if TYPE_CHECKING:
+    from stoker.api.cacheruntime import CacheRuntime
 
 _EXAMPLES = """\b
 Examples:
@@ -46,7 +49,7 @@ def command(file: str, mountpoint: str, foreground: bool, runtime: str | None) -
     for order, place in places:
         check(order, place)
     node = start_node(found.runtime)
-    done, code = _mount_all(node, places)
+    done, code = _mount_all(node, places, found.runtime)
     if foreground and done:
         return wait_for_the_end(node, done) or code
     return code
@@ -59,7 +62,9 @@ def _make_folders(base: str, places: list[str]) -> None:
             os.makedirs(place, exist_ok=True)
 
 
-def _mount_all(node: AdminClient, places: list[tuple[Order, str]]) -> tuple[list[str], int]:
+def _mount_all(
+    node: AdminClient, places: list[tuple[Order, str]], runtime: CacheRuntime | None
+) -> tuple[list[str], int]:
     """Mount each; one that fails stops none of the others. The mountpoints made, and the exit code."""
     from stoker.cli.main import PARTLY, exit_code, one_line
 
@@ -67,7 +72,7 @@ def _mount_all(node: AdminClient, places: list[tuple[Order, str]]) -> tuple[list
     errors: list[StokerError] = []
     for order, place in places:
         try:
-            click.echo(mounted_line(_mount(node, order, place)))
+            click.echo(mounted_line(_mount(node, order, place, runtime)))
             done.append(place)
         except StokerError as error:
             if len(places) == 1:
@@ -79,6 +84,6 @@ def _mount_all(node: AdminClient, places: list[tuple[Order, str]]) -> tuple[list
     return done, PARTLY if done else exit_code(errors[0])
 
 
-def _mount(node: AdminClient, order: Order, place: str) -> dict[str, Any]:
+def _mount(node: AdminClient, order: Order, place: str, runtime: CacheRuntime | None) -> dict[str, Any]:
     with Listing(order.name) as listing:
-        return node.mount(order.to_json(mountpoint=place), listing.listed)
+        return again_if_gone(lambda: node.mount(order.to_json(mountpoint=place), listing.listed), runtime)

@@ -10,7 +10,7 @@ import click
 
 from stoker.cli import documents
 from stoker.cli.client import AdminClient
-from stoker.cli.connect import start_node
+from stoker.cli.connect import again_if_gone, start_node
 from stoker.cli.documents import Order
 from stoker.cli.foreground import interrupted_by_sigterm
 from stoker.cli.progress import Listing
@@ -45,7 +45,8 @@ def _preload(node: AdminClient, order: Order, paths: tuple[str, ...]) -> int:
     from stoker.cli.main import FAILED, PARTLY
 
     with Listing(order.name) as listing:
-        job = node.start_job(order.to_json(operation="Preload", paths=list(paths), onlyMissing=True), listing.listed)
+        wish = order.to_json(operation="Preload", paths=list(paths), onlyMissing=True)
+        job = again_if_gone(lambda: node.start_job(wish, listing.listed), None)
     started = time.monotonic()
     try:
         with interrupted_by_sigterm():

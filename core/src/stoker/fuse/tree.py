@@ -21,11 +21,14 @@ from stoker.fuse.protocol import (
     TTL_S,
     Attributes,
 )
+from stoker.manifest.format import ROOT
 from stoker.manifest.manifest import Manifest
 
 _NS = 1_000_000_000
 _PAD = [b"\0" * (-length % 8) for length in range(NAME_MAX + 1)]
 _NEGATIVE = ENTRY_OUT.pack(0, 0, TTL_S, 0, 0, 0, *[0] * 16)
+_NO_ENTRY = ENTRY_OUT.pack(0, 0, 0, 0, 0, 0, *[0] * 16)  # `.` and `..` are not to be looked up
+_DOTS = 2
 _TYPE_BITS = 12  # st_mode >> 12 is the d_type
 
 
@@ -49,10 +52,14 @@ class Tree:
         return ATTR_OUT.pack(TTL_S, 0, 0, *self._stat(inode))
 
     def readdir(self, inode: int, offset: int, size: int) -> bytes:
-        """Entries from `offset` (a position in the directory) that fit into `size` bytes."""
+        """Entries from `offset` (a position in the directory, `.` and `..` before the children) that fit into `size`."""
         parts: list[bytes] = []
         room, position = size, offset
-        for child, name, is_dir, _size, _mtime in self._manifest.children(inode, offset):
+        for dot in self._dots(inode)[offset:]:
+            parts.append(dot)
+            room -= len(dot)
+            position += 1
+        for child, name, is_dir, _size, _mtime in self._manifest.children(inode, position - _DOTS):
             length = len(name)
             pad = _PAD[length]
             room -= DIRENT.size + length + len(pad)
@@ -69,7 +76,11 @@ class Tree:
         pack, fixed = DIRENTPLUS.pack, DIRENTPLUS.size
         parts: list[bytes] = []
         room, position = size, offset
-        for child, name, is_dir, length, mtime_ns in self._manifest.children(inode, offset):
+        for dot in self._dots(inode)[offset:]:
+            parts += (_NO_ENTRY, dot)
+            room -= len(_NO_ENTRY) + len(dot)
+            position += 1
+        for child, name, is_dir, length, mtime_ns in self._manifest.children(inode, position - _DOTS):
             pad = _PAD[len(name)]
             room -= fixed + len(name) + len(pad)
             if room < 0:
@@ -88,6 +99,13 @@ class Tree:
                 pad,
             )
         return b"".join(parts)
+
+    def _dots(self, inode: int) -> tuple[bytes, bytes]:
+        parent = self._manifest.record(inode).parent or ROOT
+        return (
+            DIRENT.pack(inode, 1, 1, DT_DIR) + b"." + _PAD[1],
+            DIRENT.pack(parent, 2, 2, DT_DIR) + b".." + _PAD[2],
+        )
 
     def statfs(self) -> bytes:
         """The generation's size; nothing is free on a read-only mount."""

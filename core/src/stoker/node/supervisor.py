@@ -76,6 +76,7 @@ class Supervisor:
         while not (self.stopping and not any(child.pidfd >= 0 for child in self.children.values())):
             self._keep_running()
             self._loop.turn(self._timeout())
+        self._clean_up()
         return self.exit_code
 
     def adopt(self, channel: Channel) -> None:
@@ -292,6 +293,14 @@ class Supervisor:
         for child in self.children.values():
             if child.asked and child.pidfd < 0:
                 child.asked, child.died, child.failures = False, time.monotonic(), child.failures + 1
+
+    def _clean_up(self) -> None:
+        """Nobody listens any more: no socket and no lock of a process stays."""
+        run_dir = self.config["run_dir"]
+        for name in os.listdir(run_dir):
+            if name.endswith((".sock", ".lock")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(run_dir, name))
 
     def _listen(self) -> None:
         sock = listen(os.path.join(self.config["run_dir"], "keeper.sock"))
