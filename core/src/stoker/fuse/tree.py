@@ -52,7 +52,7 @@ class Tree:
         return ATTR_OUT.pack(TTL_S, 0, 0, *self._stat(inode))
 
     def readdir(self, inode: int, offset: int, size: int) -> bytes:
-        """Entries from `offset` (a position in the directory, `.` and `..` before the children) that fit into `size`."""
+        """Entries that fit into `size` bytes, from position `offset` on; `.` and `..` come before the children."""
         parts: list[bytes] = []
         room, position = size, offset
         for dot in self._dots(inode)[offset:]:

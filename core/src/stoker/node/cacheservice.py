@@ -93,7 +93,7 @@ class CacheService:
     async def close(self) -> None:
         """A clean stop: what is on disk is in the index."""
         await self._control.close()
-        await self._run(self._owner.drain())
+        await self._commit()
         self._owner.close()
         self._index_thread.shutdown()
 
@@ -147,7 +147,8 @@ class CacheService:
         if credit:
             self._owner.adopt(index, [(nbytes, inodes) for nbytes, inodes in credit])
         else:
-            await self._run(self._owner.drain_dead(index))
+            async with self._turn:
+                await self._run_in_turn(self._owner.drain_dead(index))
             self._owner.buried(index)
             self._owner.forget_dead_readers()
         self._told.add(index)
