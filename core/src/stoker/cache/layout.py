@@ -62,6 +62,11 @@ def parse_object_name(name: str) -> tuple[bytes, int] | None:
         return None
 
 
+def fetcher_of(oid: bytes, fetchers: int) -> int:
+    """Which of so many fetchers an object belongs to (docs/decisions/0003-an-object-belongs-to-one-fetcher.md)."""
+    return int.from_bytes(oid[:4], "big") % fetchers
+
+
 def page_span(offset: int, length: int, size: int) -> tuple[int, int]:
     """The pages [first, last) that hold the bytes [offset, offset + length) of an object of `size` bytes."""
     stop = min(offset + length, size)

@@ -25,6 +25,7 @@ from stoker.cache.layout import (
     bits_bytes,
     chunk_count,
     chunk_pages,
+    fetcher_of,
     object_path,
     run_bits,
     tier_of,
@@ -248,7 +249,7 @@ class CacheReader:
             crcs.update((base + n, crc) for n, crc in enumerate(seen.crcs) if unverified >> n & 1)
 
     def _chunk(self, tier: int, oid: bytes, chunk: int) -> _Chunk | None:
-        table = self._tables[int.from_bytes(oid[:4], "big") % len(self._tables)] if self._tables else None
+        table = self._tables[fetcher_of(oid, len(self._tables))] if self._tables else None
         sighting = table.look(oid, chunk) if table is not None else None
         record = self._record(tier, oid, chunk)
         if sighting is None:

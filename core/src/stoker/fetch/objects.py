@@ -16,11 +16,12 @@ from stoker.cache.layout import PAGE
 from stoker.cache.writer import CacheWriter
 from stoker.fetch.counters import Counter
 from stoker.fetch.disk import Disk
+from stoker.fetch.files import File
 from stoker.fetch.flight import Flight, ObjectState
 from stoker.fetch.lanes import Lanes, Priority
 from stoker.fetch.pages import HELD, NotStoredError, PageSink
 from stoker.fetch.plan import RANGE_PAGES, Range, Run, byte_span, overlaps, plan, spans_to_consider
-from stoker.fetch.sessions import File, Session
+from stoker.fetch.sessions import Session
 from stoker.fetch.streams import Ahead, Streams
 from stoker.fetch.transfer import Asked, transfer, unforeseen
 

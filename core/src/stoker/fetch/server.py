@@ -11,6 +11,7 @@ import structlog
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.fetch.files import File
 from stoker.fetch.protocol import (
     KIND_CANCEL,
     KIND_LOAD,
@@ -24,7 +25,7 @@ from stoker.fetch.protocol import (
     present,
 )
 from stoker.fetch.service import Service
-from stoker.fetch.sessions import File, Session
+from stoker.fetch.sessions import Session
 
 log = structlog.get_logger("stoker.fetch")
 

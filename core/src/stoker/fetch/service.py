@@ -17,11 +17,12 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.layout import PAGE, page_span
 from stoker.fetch.counters import Counter
+from stoker.fetch.files import File
 from stoker.fetch.flight import ObjectState
 from stoker.fetch.lanes import Lanes, Priority, Ticket
 from stoker.fetch.objects import Objects
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, Request
-from stoker.fetch.sessions import File, Session, Sessions
+from stoker.fetch.sessions import Session, Sessions
 from stoker.fetch.store import Store
 from stoker.fetch.transfer import Asked, BytesSink, transfer
 from stoker.sources.base import SourceError

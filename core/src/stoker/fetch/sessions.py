@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 
 import structlog
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
-from stoker.cache.layout import object_id, page_count
 from stoker.fetch.counters import Counters
+from stoker.fetch.files import File, file_of
 from stoker.fetch.lanes import Lane, Lanes
 from stoker.fetch.retry import Patience, Rate
 from stoker.fetch.session import SessionSpec
@@ -19,7 +18,7 @@ from stoker.fetch.store import OpenSource, Store
 from stoker.fetch.transfer import Tally
 from stoker.manifest.manifest import Manifest
 from stoker.sources import open_source
-from stoker.sources.base import ObjectVersion, SourceSpec
+from stoker.sources.base import SourceSpec
 
 log = structlog.get_logger("stoker.fetch")
 
@@ -27,25 +26,6 @@ UNKNOWN_WAIT_S = 20.0
 """A worker may know of a session before its fetcher does: the daemon may be on its way back."""
 
 _REMEMBERED_FILES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """What a request needs of an inode. `cacheable` is false for `Bypass` and for objects without a validator."""
-
-    oid: bytes
-    version: ObjectVersion
-    source: int
-    archived: bool
-    cacheable: bool
-
-    @property
-    def size(self) -> int:
-        return self.version.size
-
-    @property
-    def pages(self) -> int:
-        return page_count(self.version.size)
 
 
 class Session:
@@ -66,15 +46,8 @@ class Session:
         if found is None:
             if len(self._files) >= _REMEMBERED_FILES:
                 self._files.clear()
-            found = self._files[inode] = self._look_up(inode)
+            found = self._files[inode] = file_of(self._manifest, inode, self.spec.mount.policy)
         return found
-
-    def _look_up(self, inode: int) -> File:
-        ref = self._manifest.object(inode)
-        version = ref.version
-        oid = object_id(self._manifest.sources[ref.source].origin, version.key, version.etag, version.size)
-        cacheable = bool(version.etag) and self.spec.mount.policy != "Bypass"
-        return File(oid, version, ref.source, self._manifest.node(inode).archived, cacheable)
 
     async def close(self) -> None:
         self._manifest.close()

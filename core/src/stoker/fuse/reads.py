@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason, errno_of
-from stoker.cache.layout import CHUNK, page_span
+from stoker.cache.layout import CHUNK, fetcher_of, page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
+from stoker.fetch.files import File
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
 from stoker.fuse import kernel
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
 from stoker.fuse.requests import Answers, Buffer, Request
-from stoker.fuse.session import FileObject, Session
+from stoker.fuse.session import Session
 
 _DISK_THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
 _DISK_AHEAD = 4 << 20
@@ -38,7 +39,7 @@ class Waiting:
     """A request that waits for pages."""
 
     request: Request
-    file: FileObject
+    file: File
     offset: int
     length: int
     deadline: float
@@ -239,9 +240,9 @@ class Reads:
         client = self.fetchers[self._fetcher(waiting.file)]
         client.request(KIND_NOTE, 0, request.session.slot, request.inode, waiting.offset, waiting.length)
 
-    def _fetcher(self, file: FileObject) -> int:
+    def _fetcher(self, file: File) -> int:
         """An object belongs to exactly one fetcher: that makes single flight a matter of one process."""
-        return int.from_bytes(file.oid[:4], "big") % len(self.fetchers)
+        return fetcher_of(file.oid, len(self.fetchers))
 
     def _wait(self, waiting: Waiting) -> None:
         self.answers.keep(waiting.request)
@@ -270,10 +271,10 @@ class Reads:
         self.counters.add(waiting.request.session.slot, Counter.ERRORS, 1)
         self.answers.error(waiting.request, errno_of(error.reason))
 
-    def _complete(self, file: FileObject) -> bool:
+    def _complete(self, file: File) -> bool:
         return not file.cacheable or file.size == 0 or self.reader.complete(file.oid, file.size) is not None
 
-    def _opened(self, request: Request, file: FileObject) -> None:
+    def _opened(self, request: Request, file: File) -> None:
         session = request.session
         try:
             opened = session.opens.open(request.unique, request.inode, lambda: self._backing(session, file))
@@ -283,7 +284,7 @@ class Reads:
         flags = FOPEN_PASSTHROUGH if opened.backing else FOPEN_KEEP_CACHE
         self.answers.data(request, OPEN_OUT.pack(opened.handle, flags, opened.backing))
 
-    def _backing(self, session: Session, file: FileObject) -> int:
+    def _backing(self, session: Session, file: File) -> int:
         """A backing id when the cache file is complete and verified this boot, else 0."""
         if not session.spec.mount.passthrough or not file.cacheable or file.size == 0:
             return 0

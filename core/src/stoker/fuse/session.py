@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import Any
 
-from stoker.cache.layout import object_id
+from stoker.fetch.files import File, file_of
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.opens import OpenTable
 from stoker.fuse.protocol import Attributes
@@ -15,16 +14,6 @@ from stoker.fuse.tree import Tree
 from stoker.manifest.manifest import Manifest
 
 _REMEMBERED_OBJECTS = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class FileObject:
-    """What a read of an inode needs. `cacheable` is false for objects without a validator and for `Bypass`."""
-
-    oid: bytes
-    size: int
-    archived: bool
-    cacheable: bool
 
 
 class Session:
@@ -39,20 +28,20 @@ class Session:
         mount = spec.mount
         attributes = Attributes(mount.uid, mount.gid, stat.S_IFREG | mount.file_mode, stat.S_IFDIR | mount.dir_mode)
         self.tree = Tree(self.manifest, attributes)
-        self._objects: dict[int, FileObject] = {}
+        self._objects: dict[int, File] = {}
 
     @classmethod
     def from_entry(cls, data: dict[str, Any], fds: dict[str, int], index: int) -> Session:
         """From what the keeper sends: the session's spec and this worker's descriptors."""
         return cls(SessionSpec.from_json(data["spec"]), fds, index)
 
-    def object(self, inode: int) -> FileObject:
+    def object(self, inode: int) -> File:
         """The object behind a file, remembered."""
         found = self._objects.get(inode)
         if found is None:
             if len(self._objects) >= _REMEMBERED_OBJECTS:
                 self._objects.clear()
-            found = self._objects[inode] = file_object(self.manifest, inode, self.spec.mount.policy)
+            found = self._objects[inode] = file_of(self.manifest, inode, self.spec.mount.policy)
         return found
 
     def uri(self, inode: int) -> str:
@@ -65,12 +54,3 @@ class Session:
         self.opens.close()
         self.manifest.close()
         os.close(self.fd)
-
-
-def file_object(manifest: Manifest, inode: int, policy: str) -> FileObject:
-    """The object behind a file; its id is made of what is really contacted, never taken from the manifest."""
-    ref = manifest.object(inode)
-    version = ref.version
-    oid = object_id(manifest.sources[ref.source].origin, version.key, version.etag, version.size)
-    cacheable = bool(version.etag) and policy != "Bypass"
-    return FileObject(oid, version.size, manifest.node(inode).archived, cacheable)

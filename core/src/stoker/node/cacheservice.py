@@ -19,11 +19,12 @@ import structlog
 from stoker.api.reasons import Reason
 from stoker.cache.boot import current_boot
 from stoker.cache.jobs import EvictJob, Job
+from stoker.cache.layout import fetcher_of
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
+from stoker.fetch.files import file_of
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.opens import OpenTable
-from stoker.fuse.session import file_object
 from stoker.ipc.channel import AsyncChannel
 from stoker.manifest.format import ROOT
 from stoker.node.control import Control
@@ -111,8 +112,8 @@ class CacheService:
 
     def fetcher_of(self, session: Session, inode: int) -> int:
         """Which fetcher an object belongs to."""
-        oid = file_object(session.manifest, inode, session.spec.mount.policy).oid
-        return int.from_bytes(oid[:4], "big") % self._fetchers
+        oid = file_of(session.manifest, inode, session.spec.mount.policy).oid
+        return fetcher_of(oid, self._fetchers)
 
     async def counts(self, session: Session) -> Cached:
         """How much of a session's generation is in cache, as of now for small ones."""
@@ -247,7 +248,7 @@ class CacheService:
         """Which of the objects fetchers are filling; those of a fetcher that does not answer count as busy."""
         by_fetcher: dict[int, list[bytes]] = {}
         for oid in asked:
-            by_fetcher.setdefault(int.from_bytes(oid[:4], "big") % self._fetchers, []).append(oid)
+            by_fetcher.setdefault(fetcher_of(oid, self._fetchers), []).append(oid)
         busy: set[bytes] = set()
         for index, oids in by_fetcher.items():
             question = {"op": "evict?", "tier": job.tier.number, "oids": [oid.hex() for oid in oids]}
@@ -261,7 +262,7 @@ class CacheService:
         for session in self._sessions.all() if self._sessions is not None else []:
             if session.spec.mount.passthrough and session.mountpoint:
                 inodes = self._open_table(session).passthrough_inodes()
-                found.update(file_object(session.manifest, inode, session.spec.mount.policy).oid for inode in inodes)
+                found.update(file_of(session.manifest, inode, session.spec.mount.policy).oid for inode in inodes)
         return found
 
     def _open_table(self, session: Session) -> OpenTable:
@@ -286,7 +287,7 @@ def _objects(session: Session) -> Iterable[tuple[bytes, int]]:
     manifest, policy = session.manifest, session.spec.mount.policy
     for inode in range(ROOT, manifest.header.records + 1):
         if not manifest.node(inode).is_dir:
-            file = file_object(manifest, inode, policy)
+            file = file_of(manifest, inode, policy)
             yield file.oid, file.size
 
 

@@ -13,7 +13,7 @@ import time
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.node.settings import MAX_RUN_DIR, Settings
-from stoker.node.supervisor import ALREADY_RUNNING, start_error_file
+from stoker.node.statefolder import ALREADY_RUNNING, start_error_file
 
 _START_TIMEOUT_S = 30.0
 _POLL_S = 0.02

@@ -8,7 +8,6 @@ dies; that one is handed everything again (`adopt`). docs/design/processes.md ha
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -26,6 +25,7 @@ from stoker.ipc.channel import Channel, ChannelClosedError, listen
 from stoker.node.alive import living
 from stoker.node.forks import Template
 from stoker.node.loop import Loop
+from stoker.node.statefolder import start_error_file, take_state
 from stoker.node.store import Entry
 
 Key = tuple[str, int]
@@ -36,8 +36,6 @@ _BACKOFF_S = (0.0, 0.0, 0.02, 0.1, 0.2, 0.5)  # a fork from the template is chea
 _HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
 _STOP_GRACE_S = 5.0
 _ADOPT_TIMEOUT_S = 10.0
-
-ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of sysexits.h)
 
 
 @dataclass(slots=True)
@@ -317,23 +315,6 @@ class Supervisor:
     def _timeout(self) -> float:
         waiting = not self._template.running or any(child.pidfd < 0 for child in self.children.values())
         return 0.02 if waiting else 5.0
-
-
-def start_error_file(config: dict[str, Any]) -> str:
-    return os.path.join(config["run_dir"], "start-error.json")
-
-
-def take_state(config: dict[str, Any]) -> int:
-    """The lock of the state folder, shared by supervisor and daemon: a second node on the same state is refused."""
-    for folder in (config["state_dir"], config["run_dir"]):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    fd = os.open(os.path.join(config["state_dir"], "node.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"NodeAlreadyRunning: {config['state_dir']}: another node runs on this state.", file=sys.stderr)
-        sys.exit(ALREADY_RUNNING)
-    return fd
 
 
 def main(arguments: list[str]) -> int:

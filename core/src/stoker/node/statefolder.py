@@ -1,0 +1,28 @@
+"""What the first process of a node and the command that started it share in the state and run folders."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from typing import Any
+
+ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of sysexits.h)
+
+
+def start_error_file(config: dict[str, Any]) -> str:
+    """Where a node that could not start leaves the reason."""
+    return os.path.join(config["run_dir"], "start-error.json")
+
+
+def take_state(config: dict[str, Any]) -> int:
+    """The lock of the state folder, shared by supervisor and daemon: a second node on the same state is refused."""
+    for folder in (config["state_dir"], config["run_dir"]):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    fd = os.open(os.path.join(config["state_dir"], "node.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"NodeAlreadyRunning: {config['state_dir']}: another node runs on this state.", file=sys.stderr)
+        sys.exit(ALREADY_RUNNING)
+    return fd
