@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import multiprocessing
 import os
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.node import Node, alive, data_set, processes_of, wait_for
+from servers.node import STOKER, Node, alive, data_set, processes_of, running_node, wait_for
+from servers.scenarios import never_answers
+from servers.scripted_store import ScriptedStore
 from servers.stores import Store
 
 pytestmark = pytest.mark.fuse
@@ -198,3 +202,20 @@ def test_a_session_that_nobody_serves_ends_after_its_orphan_timeout(node: Node, 
     wait_for(lambda: whole(node))
     node.mount(data_set("ds", bucket.source()))
     assert len(os.listdir(root / "small")) == SMALL
+
+
+def test_a_load_that_died_with_the_daemon_does_not_keep_the_node(scratch: Path, scripted_store: ScriptedStore) -> None:
+    """The command says so, and a node without mounts ends by itself as ever."""
+    scripted_store.put("f", b"x" * 1000)
+    scripted_store.on("f", never_answers())
+    (scratch / "ds.yaml").write_text(json.dumps(data_set("ds", scripted_store.source())))
+    with running_node(scratch, STOKER_IDLE_EXIT_SECONDS="2") as node:
+        load = subprocess.Popen(
+            [*STOKER, "preload", "-f", "ds.yaml"], env=node.env, cwd=scratch, stderr=subprocess.PIPE, text=True
+        )
+        wait_for(lambda: scripted_store.count("f", "GET"), what="the load has begun")
+        node.kill(node.pids("daemon")[0])
+        _out, said = load.communicate(timeout=60)
+        assert load.returncode == 1
+        assert said.startswith("NodeNotRunning: ") or said.startswith("SourceNotFound: "), said
+        wait_for(lambda: not processes_of(scratch), 30, "the node ends")

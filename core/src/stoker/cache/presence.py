@@ -31,7 +31,6 @@ _TIER_SHIFT = 8
 _HEADER = 4096
 _FOLDERS_AT = 16
 """Word of the header where the counts of made folders begin, one per tier."""
-MAX_TIERS = 64
 
 # Native sizes and alignment: single words are then copied whole. sequence, object id, chunk, incarnation, size, owner,
 # flags, trigger (page + 1), reserved, present, committed, accounted; then the CRCs.

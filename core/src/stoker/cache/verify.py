@@ -24,7 +24,6 @@ class VerifyJob(IndexJob):
 
     start: bytes = b""
     next_start: bytes | None = None
-    checked_bytes: int = 0
     bad_pages: int = 0
     _found: list[tuple[bytes, int, ChunkRecord, int, int]] = field(default_factory=list)
 
@@ -74,7 +73,6 @@ class VerifyJob(IndexJob):
             raw = os.pread(fd, (last - first) * PAGE, chunk * CHUNK + first * PAGE)
         except OSError:
             return 0  # an unreadable page is a bad one: it is fetched again
-        self.checked_bytes += len(raw)
         good = 0
         for page in range(first, last):
             piece = raw[(page - first) * PAGE : (page - first + 1) * PAGE]

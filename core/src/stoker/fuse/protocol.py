@@ -64,8 +64,6 @@ IN_HEADER = struct.Struct("<IIQQIIIHH")
 OUT_HEADER = struct.Struct("<IiQ")
 # struct fuse_read_in: fh, offset, size, read_flags, lock_owner, flags, padding
 READ_IN = struct.Struct("<QQIIQII")
-# struct fuse_open_in: flags, open_flags
-OPEN_IN = struct.Struct("<II")
 # struct fuse_open_out: fh, open_flags, backing_id
 OPEN_OUT = struct.Struct("<QIi")
 # struct fuse_release_in: fh, flags, release_flags, lock_owner

@@ -29,7 +29,6 @@ DIRECTORY = 1
 ARCHIVED = 2
 WHOLE_SOURCE = 4
 """The source's uri is this one object: its key is the source's `single`, not prefix and path."""
-FLAGS = DIRECTORY | ARCHIVED | WHOLE_SOURCE
 
 ROOT = 1
 MAX_NAME = 255

@@ -168,8 +168,10 @@ class Jobs:
             job.phase = _outcome(job)
         except asyncio.CancelledError:
             job.phase = "Cancelled"
-        except StokerError as error:
-            job.failures.append({"path": "", "reason": error.reason, "message": error.message})
+        except Exception as error:  # whatever it is, the job ends: its watchers wait until it does
+            known = error if isinstance(error, StokerError) else StokerError(Reason.Internal, repr(error))
+            log.error("job failed", job=job.id, error=repr(error), exc_info=error)
+            job.failures.append({"path": "", "reason": known.reason, "message": known.message})
             job.phase = "Failed"
         finally:
             watcher.cancel()

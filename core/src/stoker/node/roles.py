@@ -61,6 +61,8 @@ def _receive(channel: Channel) -> dict[str, Entry]:
                 return entries
             if message["op"] == "keep":
                 entry = Entry.received(message, fds)
+                if (again := entries.get(entry.key)) is not None:
+                    again.close()
                 entries[entry.key] = entry
             elif message["op"] == "drop" and (dropped := entries.pop(message["key"], None)) is not None:
                 dropped.close()

@@ -69,9 +69,11 @@ class Sessions:
         self._starting = 0
 
     def recover(self) -> None:
-        """After a crash of the daemon: the sessions that the supervisor kept."""
-        for entry in self._keeper.entries.values():
-            if entry.key.startswith("session."):
+        """After a crash of the daemon: the mounts that the supervisor kept. Jobs, and their sessions, ended with it."""
+        for entry in [e for e in self._keeper.entries.values() if e.key.startswith("session.")]:
+            if not entry.data["mountpoint"]:
+                self._keeper.drop(entry.key)
+            else:
                 spec = SessionSpec.from_json(entry.data["spec"])
                 manifest = Manifest.open(spec.manifest_path)
                 session = Session(spec, manifest, entry.data["mountpoint"], entry.data["document"])

@@ -113,24 +113,27 @@ class Supervisor:
 
     def _start(self, key: Key, child: Child) -> None:
         pidfd = living(self.config["run_dir"], *key)
-        if pidfd is not None:  # it outlived the supervisor that started it
+        if pidfd is not None:  # it outlived the supervisor that started it, or the template died before it told of it
             self._attach(key, pidfd, None)
+            if child.channel is not None:
+                self._greet(key, child.channel)
             return
+        if child.channel is not None:  # of a fork that was asked for and never was
+            child.channel.close()
         ours, theirs = Channel.pair()
         if not self._template.fork(*key, self.config, theirs):
             ours.close()
             theirs.close()
+            child.channel = None
             return
-        self._end_hold(child)
         child.asked, child.started, child.channel = True, time.monotonic(), ours
-        self._greet(key, ours)
 
     def _greet(self, key: Key, channel: Channel) -> None:
         """Send a child everything that is for it, then `ready`."""
         for entry in self.store.values():
             if (names := entry.names_for(*key)) is not None:
                 self._send(channel, partial(entry.send, channel, names))
-        self._send(channel, lambda: channel.send({"op": "ready", "wanted": self.wanted}))
+        self._send(channel, lambda: channel.send({"op": "ready"}))
         self._loop.watch(channel.fileno(), lambda: self._drain(channel))
 
     @staticmethod
@@ -285,7 +288,11 @@ class Supervisor:
     # --- the template and the socket for orphans
 
     def _on_forked(self, role: str, index: int, pidfd: int) -> None:
-        self._attach((role, index), pidfd, None)
+        """The child waits for `ready`: nobody holds its requests any more when it begins to answer them."""
+        key = (role, index)
+        self._attach(key, pidfd, None)
+        if (channel := self.children[key].channel) is not None:
+            self._greet(key, channel)
 
     def _on_template_lost(self) -> None:
         for child in self.children.values():
