@@ -68,7 +68,7 @@ class MemoryStore:
         data, etag = self.objects[key]
         return ObjectEntry(key, len(data), etag, 1)
 
-    async def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncIterator[memoryview]:
+    async def read(self, version: ObjectVersion, start: int, stop: int, _piece: int = 0) -> AsyncIterator[memoryview]:
         self.asked.append((version.key, start, stop))
         if self.before is not None:
             await self.before(version.key, start, stop)

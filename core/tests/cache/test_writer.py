@@ -152,7 +152,7 @@ async def test_what_a_killed_fetcher_left_is_kept_and_counted(rig: CacheRig) -> 
     assert fill is not None
     assert await fill.reserve(0, 100)
     fill.write(0, thing.span(0, 60))
-    fill.put(60, thing.span(60, 70))  # killed before it could publish these
+    fill.put(60, [thing.span(60, 70)])  # killed before it could publish these
     rig.replace_writer(number)
     assert rig.read(thing, 0, 60)
     assert not rig.read(thing, 60, 61)
@@ -173,7 +173,7 @@ async def test_pages_of_a_replaced_file_are_not_published(rig: CacheRig) -> None
     fill = rig.writer_of(thing).begin(thing.oid, thing.size, OWNER)
     assert fill is not None
     assert await fill.reserve(0, 5)
-    late = fill.put(0, thing.span(0, 5))
+    late = fill.put(0, [thing.span(0, 5)])
     assert await fill.reserve(5, 10)
     fill.write(5, thing.span(5, 10))
     remove_objects(rig)

@@ -134,13 +134,24 @@ async def test_fu_22_what_no_retry_can_mend_is_asked_once(
 
 
 async def test_fu_18_only_the_missing_rest_is_asked_after_a_break(rig: FetchRig, scripted_store: ScriptedStore) -> None:
-    view = await view_of(rig, scripted_store, DATA[: 4 * MIB])
-    scripted_store.on("a", truncated(3 * MIB), times=1)
+    view = await view_of(rig, scripted_store)
+    scripted_store.on("a", truncated(7 * MIB), times=1)
     await view.load("a")
     first, second = (request.headers["range"] for request in scripted_store.of("a", "GET"))
-    assert first == f"bytes=0-{4 * MIB - 1}"
-    assert int(second.removeprefix("bytes=").partition("-")[0]) >= 2 * MIB
+    assert first == f"bytes=0-{len(DATA) - 1}"
+    assert int(second.removeprefix("bytes=").partition("-")[0]) >= 4 * MIB
     assert all(request.headers.get("if-match") for request in scripted_store.of("a", "GET"))
+
+
+async def test_a_store_that_breaks_off_again_and_again_is_read_to_the_end(
+    rig: FetchRig, scripted_store: ScriptedStore
+) -> None:
+    view = await view_of(rig, scripted_store)
+    scripted_store.on("a", truncated(MIB), times=6)
+    await view.load("a")
+    starts = [int(request.headers["range"][6:].partition("-")[0]) for request in scripted_store.of("a", "GET")]
+    assert starts == sorted(starts)
+    assert starts[-1] >= 4 * MIB, "after the first break no more than a short piece is lost"
 
 
 async def test_ca_01_a_replaced_object_is_all_old_or_an_error(rig: FetchRig, scripted_store: ScriptedStore) -> None:

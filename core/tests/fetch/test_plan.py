@@ -44,8 +44,8 @@ def test_what_a_request_may_fetch(size: int, wanted: Run, ahead: Run | None, exp
         ([(0, 8)], [(2, 4)], (0, 8), [Range(0, 2, True), Range(4, 8, True)]),
         ([(0, 2), (2, 4)], [], (0, 4), [Range(0, 4, True)]),
         ([(0, 2), (3, 4)], [], (0, 4), [Range(0, 2, True), Range(3, 4, True)]),
-        ([(250, 270)], [], (250, 252), [Range(250, 256, True), Range(256, 270, False)]),
-        ([(100, 700)], [], (100, 101), [Range(100, 256, True), Range(256, 512, False), Range(512, 700, False)]),
+        ([(1020, 1040)], [], (1020, 1022), [Range(1020, 1024, True), Range(1024, 1040, False)]),
+        ([(100, 2500)], [], (100, 101), [Range(100, 1024, True), Range(1024, 2048, False), Range(2048, 2500, False)]),
     ],
 )
 def test_ranges(missing: list[Run], in_flight: list[Run], wanted: Run, expected: list[Range]) -> None:
@@ -62,7 +62,7 @@ def test_all_that_is_missing_is_asked_once_and_nothing_else(
     assert len(asked) == len(set(asked)), "no page twice"
     assert set(asked) == pages(missing) - pages(in_flight)
     for one in ranges:
-        assert one.first // RANGE_PAGES == (one.last - 1) // RANGE_PAGES, "one range lies in one chunk"
+        assert one.first // RANGE_PAGES == (one.last - 1) // RANGE_PAGES, "ranges are aligned"
         assert one.demand == bool(pages([(one.first, one.last)]) & pages([span]))
 
 

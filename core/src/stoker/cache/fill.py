@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import google_crc32c
+from crc32c import crc32c
 
 from stoker.cache.files import OpenFile
 from stoker.cache.layout import (
@@ -42,6 +42,26 @@ def split_span(first: int, last: int) -> Iterator[tuple[int, int]]:
     for chunk in range(first // PAGES_PER_CHUNK, -(-last // PAGES_PER_CHUNK)):
         base = chunk * PAGES_PER_CHUNK
         yield chunk, run_bits(max(first - base, 0), min(last - base, PAGES_PER_CHUNK))
+
+
+def page_crcs(pieces: Sequence[memoryview]) -> list[int]:
+    """CRC32C of each page of bytes that lie in several buffers; the last page may be short."""
+    crcs: list[int] = []
+    open_crc, open_bytes = 0, 0
+    for piece in pieces:
+        at = 0
+        if open_bytes:
+            at = min(PAGE - open_bytes, len(piece))
+            open_crc, open_bytes = crc32c(piece[:at], open_crc), open_bytes + at
+            if open_bytes < PAGE:
+                continue
+            crcs.append(open_crc)
+            open_bytes = 0
+        whole = len(piece) - (len(piece) - at) % PAGE
+        crcs += [crc32c(piece[start : start + PAGE]) for start in range(at, whole, PAGE)]
+        if whole < len(piece):
+            open_crc, open_bytes = crc32c(piece[whole:]), len(piece) - whole
+    return [*crcs, open_crc] if open_bytes else crcs
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +150,24 @@ class Fill:
     def write(self, first: int, data: memoryview) -> None:
         """Write whole pages from page `first` on and make them readable. OSError: serve them without the cache."""
         try:
-            written = self.put(first, data)
+            written = self.put(first, [data])
         except OSError as error:
             self.failed(first, -(-len(data) // PAGE), error)
             raise
         if not self.publish(first, written):
             raise OSError(errno.ESTALE, "the cache file was replaced")
 
-    def put(self, first: int, data: memoryview) -> Written:
+    def put(self, first: int, pieces: Sequence[memoryview]) -> Written:
         """The part of `write` that takes time: bytes to disk. Its answer goes to `publish`, its OSError to `failed`.
         May run in a thread; the object's last page is as short as it is."""
         incarnation, file = self._open()
-        done = 0
-        while done < len(data):
-            done += os.pwrite(file.fd, data[done:], first * PAGE + done)
-        crcs = [int(google_crc32c.value(bytes(data[at : at + PAGE]))) for at in range(0, len(data), PAGE)]
-        return Written(incarnation, crcs)
+        at = first * PAGE
+        for piece in pieces:
+            done = 0
+            while done < len(piece):
+                done += os.pwrite(file.fd, piece[done:], at + done)
+            at += done
+        return Written(incarnation, page_crcs(pieces))
 
     def publish(self, first: int, written: Written) -> bool:
         """The pages from `first` on were put: readers see them from now on. False, and nothing done, when the file has

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import google_crc32c
 import lmdb
+from crc32c import crc32c
 
 from stoker.cache.files import OpenFile
 from stoker.cache.index import IndexReader
@@ -343,4 +343,4 @@ class CacheReader:
 
 
 def _page_crc(raw: bytearray, page: int) -> int:
-    return int(google_crc32c.value(bytes(memoryview(raw)[page * PAGE : (page + 1) * PAGE])))
+    return crc32c(memoryview(raw)[page * PAGE : (page + 1) * PAGE])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-import google_crc32c
+from crc32c import crc32c
 
 VERSION = 1
 NO_BOOT = bytes(16)
@@ -35,8 +35,7 @@ def split_chunk_key(key: bytes) -> tuple[bytes, int]:
 
 
 def _checksum(key: bytes, raw: bytes | bytearray) -> int:
-    checked = google_crc32c.value(key + bytes(raw[:_CHECK_AT]))
-    return int(google_crc32c.extend(checked, bytes(raw[_CHECK_AT + 4 :])))
+    return crc32c(raw[_CHECK_AT + 4 :], crc32c(raw[:_CHECK_AT], crc32c(key)))
 
 
 def _seal(key: bytes, raw: bytes) -> bytes:

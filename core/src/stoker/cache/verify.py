@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-import google_crc32c
+from crc32c import crc32c
 
 from stoker.cache.edit import IndexEdit
 from stoker.cache.jobs import IndexJob
@@ -76,7 +76,7 @@ class VerifyJob(IndexJob):
         good = 0
         for page in range(first, last):
             piece = raw[(page - first) * PAGE : (page - first + 1) * PAGE]
-            if piece and google_crc32c.value(piece) == record.crcs[page]:
+            if piece and crc32c(piece) == record.crcs[page]:
                 good |= 1 << page
         return good
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.cache.fill import Fill, Written
@@ -19,7 +20,7 @@ _BATCH = 64
 class _Job:
     fill: Fill
     first: int
-    data: memoryview
+    pieces: Sequence[memoryview]
     done: asyncio.Future[Written]
     written: Written | None = None
     error: Exception | None = None
@@ -33,10 +34,10 @@ class Disk:
         self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(tiers)]
         self._started = [False] * tiers
 
-    def put(self, fill: Fill, first: int, data: memoryview) -> asyncio.Future[Written]:
+    def put(self, fill: Fill, first: int, pieces: Sequence[memoryview]) -> asyncio.Future[Written]:
         """`Fill.put` in the thread of the fill's tier; done with OSError when it fails. Never cancel it: shield it, and
         keep the fill until it is done."""
-        job = _Job(fill, first, data, self._loop.create_future())
+        job = _Job(fill, first, pieces, self._loop.create_future())
         if not self._started[fill.tier]:
             self._started[fill.tier] = True
             threading.Thread(target=self._work, args=(fill.tier,), name=f"tier-{fill.tier}", daemon=True).start()
@@ -64,7 +65,7 @@ class Disk:
 
 def _do(job: _Job) -> None:
     try:
-        job.written = job.fill.put(job.first, job.data)
+        job.written = job.fill.put(job.first, job.pieces)
     except Exception as error:
         job.error = error
 

@@ -18,11 +18,13 @@ ERROR_MEMORY_S = 3.0
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Pages [first, last), of which those below `ready` are readable. `trigger`: the page to mark in it."""
+    """Pages [first, last), of which those below `ready` are readable. They come in pieces of about `piece` bytes.
+    `trigger`: the page to mark in it."""
 
     first: int
     last: int
     ticket: Ticket
+    piece: int
     trigger: int | None = None
     ready: int = 0
     task: asyncio.Task[None] | None = None

@@ -12,13 +12,14 @@ import itertools
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from stoker.cache.layout import PAGES_PER_CHUNK
 from stoker.fetch.budget import Budget
-from stoker.fetch.plan import RANGE_PAGES
 from stoker.fetch.retry import Rate
 
 UNITS = 16
-"""One thread of `readAhead.threads` is one range of 4 MiB, or 16 small requests: what costs a link is bytes, and 64 KiB
-objects asked 8 at a time would leave a store with 20 ms of latency idle."""
+THREAD_PAGES = PAGES_PER_CHUNK
+"""One thread of `readAhead.threads` is one range of 4 MiB or more, or 16 small requests: what costs a link is bytes,
+and 64 KiB objects asked 8 at a time would leave a store with 20 ms of latency idle."""
 
 
 class Priority(IntEnum):
@@ -62,7 +63,7 @@ class Lane:
 
     def ticket(self, priority: Priority, pages: int, cost: int) -> Ticket:
         """For a request of so many pages. Threads that a user wrote count requests, whatever their size."""
-        small = -(-pages * UNITS // RANGE_PAGES)
+        small = -(-pages * UNITS // THREAD_PAGES)
         return Ticket(self, priority, UNITS if self.strict else max(1, min(UNITS, small)), cost)
 
     def push(self, ticket: Ticket) -> None:

@@ -19,11 +19,12 @@ from stoker.fetch.disk import Disk
 from stoker.fetch.files import File
 from stoker.fetch.flight import Flight, ObjectState
 from stoker.fetch.lanes import Lanes, Priority
-from stoker.fetch.pages import HELD, NotStoredError, PageSink
+from stoker.fetch.pages import AHEAD_PIECE, HELD_PIECES, NotStoredError, PageSink
 from stoker.fetch.plan import RANGE_PAGES, Range, Run, byte_span, overlaps, plan, spans_to_consider
 from stoker.fetch.sessions import Session
 from stoker.fetch.streams import Ahead, Streams
 from stoker.fetch.transfer import Asked, transfer, unforeseen
+from stoker.sources.base import PIECE
 
 MOST_IDLE = 4096
 """Objects whose streams are remembered after their last read."""
@@ -154,8 +155,9 @@ class Objects:
         if priority is Priority.DEMAND and not piece.demand:
             priority = Priority.AHEAD
         pages = piece.last - piece.first
-        ticket = session.stores[file.source].lane.ticket(priority, pages, min(pages * PAGE, HELD))
-        flight = Flight(piece.first, piece.last, ticket)
+        size = PIECE if priority is Priority.DEMAND else AHEAD_PIECE
+        ticket = session.stores[file.source].lane.ticket(priority, pages, min(pages * PAGE, HELD_PIECES * size))
+        flight = Flight(piece.first, piece.last, ticket, size)
         if priority is Priority.AHEAD:
             session.tally.add(Counter.AHEAD_BYTES, pages * PAGE)
         state.flights.append(flight)
@@ -176,7 +178,7 @@ class Objects:
                 return
             if flight.trigger is not None:
                 fill.set_trigger(flight.trigger)
-            asked = Asked(session.stores[file.source].primary, file.version, start, stop)
+            asked = Asked(session.stores[file.source].primary, file.version, start, stop, flight.piece)
             await transfer(asked, sink, flight.ticket, self.lanes, session.patience, session.tally)
             flight.outcome = True
         except NotStoredError:

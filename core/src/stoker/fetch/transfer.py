@@ -17,9 +17,14 @@ from stoker.api.reasons import Reason
 from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.lanes import Lanes, Ticket
 from stoker.fetch.retry import Patience, Retry
-from stoker.sources.base import ObjectVersion, Source, SourceError
+from stoker.sources.base import PIECE, ObjectVersion, Source, SourceError
 
 log = structlog.get_logger("stoker.fetch")
+
+
+AFTER_BREAK = 256 << 10
+"""Pieces of a try after one that broke off: a piece that does not come whole is lost, and the next break may
+come soon."""
 
 
 class Sink(Protocol):
@@ -69,12 +74,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The bytes [start, stop) of a version at a source."""
+    """The bytes [start, stop) of a version at a source, in pieces of about `piece` bytes."""
 
     source: Source
     version: ObjectVersion
     start: int
     stop: int
+    piece: int = PIECE
 
     @property
     def place(self) -> str:
@@ -96,19 +102,21 @@ async def transfer(
     `keep_memory`: after success the ticket's memory is the caller's to give back.
     """
     retry: Retry | None = None
+    piece = asked.piece
     while True:
         try:
             await lanes.enter(ticket)
             done = False
             try:
                 retry = retry or Retry(patience)  # the time in the queue is not the store's
-                await _one_try(asked, sink, ticket, retry, tally)
+                await _one_try(asked, piece, sink, ticket, retry, tally)
                 done = True
                 return
             finally:
                 lanes.leave(ticket, keep_memory=done and keep_memory)
         except SourceError as error:
             assert retry is not None
+            piece = min(piece, AFTER_BREAK)
             tally.add(Counter.SOURCE_ERRORS)
             if await sink.broken():
                 retry.progress()
@@ -120,11 +128,11 @@ async def transfer(
         await asyncio.sleep(wait)
 
 
-async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
+async def _one_try(asked: Asked, piece: int, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
     tally.add(Counter.SOURCE_REQUESTS)
     rate = ticket.lane.rate
     try:
-        await _stream(asked, sink, retry, tally)
+        await _stream(asked, piece, sink, retry, tally)
     except SourceError as error:
         if error.reason is Reason.Throttled:
             rate.refused(error.retry_after_s)
@@ -135,17 +143,17 @@ async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally
     rate.succeeded()
 
 
-async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
+async def _stream(asked: Asked, piece: int, sink: Sink, retry: Retry, tally: Tally) -> None:
     loop = asyncio.get_running_loop()
     begin = asked.start + sink.taken
     if begin >= asked.stop:
         return
-    pieces = asked.source.read(asked.version, begin, asked.stop)
+    pieces = asked.source.read(asked.version, begin, asked.stop, piece)
     async with asyncio.timeout(retry.patience.timeout_s) as limit, aclosing(pieces):
-        async for piece in pieces:
-            tally.add(Counter.SOURCE_BYTES, len(piece))
+        async for part in pieces:
+            tally.add(Counter.SOURCE_BYTES, len(part))
             limit.reschedule(None)  # the disk is not the store's fault
-            if await sink.take(piece):
+            if await sink.take(part):
                 retry.progress()
             limit.reschedule(loop.time() + retry.patience.timeout_s)
 

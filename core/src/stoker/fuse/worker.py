@@ -115,6 +115,7 @@ class Worker:
             for fd, events in self._poll():
                 if handler := self._handlers.get(fd):
                     handler(events)
+            self._reads.look_again()
             if (now := time.monotonic()) - tick >= _TICK_S:
                 tick = now
                 self._on_tick()
@@ -235,6 +236,8 @@ class Worker:
     # --- the loop
 
     def _poll(self) -> list[tuple[int, int]]:
+        if self._reads.spinning:
+            return self._epoll.poll(0)
         timeout = min((client.retry_s for client in self._fetchers), default=_TICK_S)
         with contextlib.suppress(InterruptedError):
             return self._epoll.poll(min(timeout, _TICK_S))

@@ -108,6 +108,10 @@ class SourceError(StokerError):
         self.retry_after_s = retry_after_s
 
 
+PIECE = 1 << 20
+"""Bytes that come at once: smaller ones cost more CPU, larger ones come later (docs/design/fetch.md has figures)."""
+
+
 class Source(Protocol):
     """An open store below one uri. Made by `stoker.sources.open_source(spec)`; used inside one event loop."""
 
@@ -129,8 +133,11 @@ class Source(Protocol):
         """One object. Raises SourceError(SourceNotFound, ...)."""
         ...
 
-    def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncGenerator[memoryview, None]:
-        """The bytes [start, stop) of `version`, in pieces, in order, exactly stop - start of them.
+    def read(
+        self, version: ObjectVersion, start: int, stop: int, piece: int = PIECE
+    ) -> AsyncGenerator[memoryview, None]:
+        """The bytes [start, stop) of `version`, in pieces, in order, exactly stop - start of them. `piece`: about how
+        many bytes one should have.
 
         One request, no retry. Status, Content-Range, total length and ETag are checked before the first piece, the
         length of the body before the last one ends. Raises SourceError: SourceChanged when the version is gone.

@@ -15,13 +15,12 @@ from collections.abc import AsyncGenerator, Iterator
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import Uri
-from stoker.sources.base import ObjectEntry, ObjectVersion, SourceError, SourceSpec
+from stoker.sources.base import PIECE, ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted
 from stoker.sources.selection import chosen
 from stoker.sources.text import printable
 
 _PAGE = 1000
-_PIECE = 1 << 20
 
 
 class FileSource:
@@ -75,14 +74,16 @@ class FileSource:
 
         return await asyncio.to_thread(look)
 
-    async def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncGenerator[memoryview, None]:
+    async def read(
+        self, version: ObjectVersion, start: int, stop: int, piece: int = PIECE
+    ) -> AsyncGenerator[memoryview, None]:
         if start >= stop:
             return
         wanted = Wanted(version, start, stop, f"file://{printable(version.key)}")
         descriptor = await asyncio.to_thread(_opened, wanted)
         try:
-            for offset in range(start, stop, _PIECE):
-                yield await asyncio.to_thread(_piece, descriptor, wanted, offset, min(_PIECE, stop - offset))
+            for offset in range(start, stop, piece):
+                yield await asyncio.to_thread(_piece, descriptor, wanted, offset, min(piece, stop - offset))
         finally:
             os.close(descriptor)
 

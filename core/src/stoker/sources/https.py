@@ -16,7 +16,7 @@ import aiohttp
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import Uri
-from stoker.sources.base import ObjectEntry, ObjectVersion, SourceError, SourceSpec
+from stoker.sources.base import PIECE, ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted, checked_body, content_range
 from stoker.sources.http_client import HttpClient
 from stoker.sources.retry import persistently
@@ -78,7 +78,9 @@ class HttpsSource:
     def _entry(self, headers: Mapping[str, str], size: int) -> ObjectEntry:
         return ObjectEntry(self._key, size, etag_of(headers.get("ETag")), ns_of_http_date(headers.get("Last-Modified")))
 
-    async def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncGenerator[memoryview, None]:
+    async def read(
+        self, version: ObjectVersion, start: int, stop: int, _piece: int = PIECE
+    ) -> AsyncGenerator[memoryview, None]:
         self._only(version.key)
         if start >= stop:
             return

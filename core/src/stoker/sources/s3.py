@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import Uri
-from stoker.sources.base import Credentials, ObjectEntry, ObjectVersion, SourceError, SourceSpec
+from stoker.sources.base import PIECE, Credentials, ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted, checked_body, content_range
 from stoker.sources.credentials import KeyRing
 from stoker.sources.http_client import HttpClient
@@ -96,14 +96,16 @@ class S3Source:
             and 'ongoing-request="false"' not in headers.get("x-amz-restore", ""),
         )
 
-    async def read(self, version: ObjectVersion, start: int, stop: int) -> AsyncGenerator[memoryview, None]:
+    async def read(
+        self, version: ObjectVersion, start: int, stop: int, piece: int = PIECE
+    ) -> AsyncGenerator[memoryview, None]:
         if start >= stop:
             return
         wanted = Wanted(version, start, stop, self._requests.place(version.key))
-        pieces = self._reader.read(wanted) if expressible(version.key) else self._read_signed(wanted)
+        pieces = self._reader.read(wanted, piece) if expressible(version.key) else self._read_signed(wanted)
         async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                yield piece
+            async for part in pieces:
+                yield part
 
     async def _read_signed(self, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
         """For keys that obstore cannot express."""
@@ -113,8 +115,8 @@ class S3Source:
                 self._requests.request("GET", key, headers=headers) as response,
                 contextlib.aclosing(checked_body(response, wanted)) as pieces,
             ):
-                async for piece in pieces:
-                    yield piece
+                async for part in pieces:
+                    yield part
         except SourceError as error:
             raise wanted.gone(error) from None
 

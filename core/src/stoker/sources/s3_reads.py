@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import S3Credential
 
-_PIECE = 1 << 20  # smaller ones cost more CPU, larger ones come later; measured
 _WHOLE_TIMEOUT_S = 600  # the deadline of a read is its caller's; this one only ends what everybody forgot
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -54,13 +53,13 @@ class ObstoreReader:
         self._store: S3Store | None = None
         self._region = ""
 
-    async def read(self, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
+    async def read(self, wanted: Wanted, piece: int) -> AsyncGenerator[memoryview, None]:
         """The pieces, checked. One request, and one more where the region was wrong or a profile's keys expired."""
         result = await self._get(wanted)
         left = wanted.stop - wanted.start
         try:
-            async for piece in result.stream(min_chunk_size=_PIECE):
-                view = memoryview(piece)
+            async for part in result.stream(min_chunk_size=piece):
+                view = memoryview(part)
                 left -= len(view)
                 if left < 0:
                     break
