@@ -6,23 +6,27 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 
+from bench.amplification import amplification_4k, amplification_256k, amplification_mmap_4k
+from bench.cold import loopback, seq_cold_latency, seq_cold_link
 from bench.listing import FlatFolder, list_source
 from bench.measure import Row, drop_caches
+from bench.network import NotMeasuredError
 from bench.preloads import preload_large, preload_small
-from bench.sequential import seq_cold_loopback, seq_warm
+from bench.sequential import seq_warm
 from bench.setup import Setup, bench_setup, work_folder
 from bench.small import SmallFiles
 from bench.store import running_store
 from bench.table import results_table
 
 RESULTS = Path("bench/results/latest.json")
-_RUNS = 5
+_RUNS, _QUICK_RUNS = 5, 3
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
@@ -31,8 +35,9 @@ def _small(setup: Setup, names: set[str]) -> Iterator[Row]:
     with contextlib.closing(SmallFiles(setup)) as files:
         if "hot_small" in names:
             yield files.hot()
-        if "small_disk" in names:
-            yield files.from_disk()
+        for row, threads in (("small_disk", 1), ("small_disk_16", 16)):
+            if row in names:
+                yield files.from_disk(row, threads)
 
 
 def _flat(setup: Setup, names: set[str]) -> Iterator[Row]:
@@ -52,10 +57,15 @@ def _one(row: Callable[[Setup], Row]) -> Callable[[Setup, set[str]], Iterator[Ro
 
 # Rows that work on the same data are measured by one function.
 ROWS: dict[tuple[str, ...], Callable[[Setup, set[str]], Iterator[Row]]] = {
-    ("hot_small", "small_disk"): _small,
+    ("hot_small", "small_disk", "small_disk_16"): _small,
     ("list_100k", "first_entry"): _flat,
     ("seq_warm",): _one(seq_warm),
-    ("seq_cold_loopback",): _one(seq_cold_loopback),
+    ("seq_cold_loopback", "cpu_per_gib"): loopback,
+    ("seq_cold_link",): _one(seq_cold_link),
+    ("seq_cold_latency",): _one(seq_cold_latency),
+    ("amplification_256k",): _one(amplification_256k),
+    ("amplification_4k",): _one(amplification_4k),
+    ("amplification_mmap_4k",): _one(amplification_mmap_4k),
     ("preload_large",): _one(preload_large),
     ("preload_small",): _one(preload_small),
     ("list_source",): _one(list_source),
@@ -68,18 +78,22 @@ def measure(names: set[str], *, quick: bool) -> Iterator[Row]:
     with (
         work_folder("bench") as root,
         running_store(root / "store") as store,
-        bench_setup(store, root, quick=quick, runs=_RUNS) as setup,
+        bench_setup(store, root, quick=quick, runs=_QUICK_RUNS if quick else _RUNS) as setup,
     ):
         for group, rows in ROWS.items():
             if names & set(group):
-                yield from rows(setup, names)
+                try:
+                    yield from rows(setup, names)
+                except NotMeasuredError as error:
+                    print(f"{', '.join(group)}: not measured: {error}", file=sys.stderr)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data; stores no results")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data and 3 runs; stores no results")
     parser.add_argument("rows", nargs="*", choices=[[], *NAMES], help="only these rows; stores no results")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # everything is taken away again
     if not drop_caches():
         print(
             "Only root may drop the kernel's caches: rows that read from disk are measured from memory.",
@@ -92,7 +106,7 @@ def main() -> int:
         rows.append(row)
     results = [row.to_json() for row in rows]
     console.print(results_table(results))
-    if not chosen.quick and not chosen.rows:
+    if not chosen.quick and len(rows) == len(NAMES):
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         console.print(f"stored in {RESULTS}; python -m bench.readme writes them into README.md")
     return 0

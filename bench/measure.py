@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ _BUFFER = MIB
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What Stoker and what it is compared with did, one after the other."""
+    """What Stoker and what it is compared with did, one after the other; what the store's processes used meanwhile."""
 
     subject: float
     reference: float
+    server_cpu_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the results. A `ratio` of at least `bar` is what must hold, whichever way better is."""
+    """One line of the results. Where more is better the ratio must reach the bar; where less is better the subject must
+    stay below it, in its own unit."""
 
     row: str
     reference_name: str
@@ -45,31 +48,51 @@ class Row:
     @property
     def ratio(self) -> float:
         """The median of the ratios of each pair: what slows the machine down for a while slows both."""
-        ratio = statistics.median(pair.subject / pair.reference for pair in self.pairs)
-        return 1 / ratio if self.less_is_better else ratio
+        return statistics.median(pair.subject / pair.reference for pair in self.pairs)
+
+    @property
+    def met(self) -> bool:
+        return self.subject <= self.bar if self.less_is_better else self.ratio >= self.bar
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        line = {
             "row": self.row,
             "subject": round(self.subject, 2),
             "reference": round(self.reference, 2),
             "referenceName": self.reference_name,
             "ratio": round(self.ratio, 3),
+            "better": "less" if self.less_is_better else "more",
             "bar": self.bar,
+            "met": self.met,
             "unit": self.unit,
             "runs": [[round(pair.subject, 2), round(pair.reference, 2)] for pair in self.pairs],
         }
+        servers = [pair.server_cpu_s for pair in self.pairs if pair.server_cpu_s is not None]
+        if servers:
+            line["serverCpu"] = [round(statistics.median(side), 2) for side in zip(*servers, strict=True)]
+        return line
 
 
-def paired(runs: int, subject: Callable[[], float], reference: Callable[[], float]) -> list[Pair]:
-    """Alternate, and alternate who begins."""
+def paired(
+    runs: int,
+    subject: Callable[[], float],
+    reference: Callable[[], float],
+    server_cpu: Callable[[], float] | None = None,
+) -> list[Pair]:
+    """Alternate, and alternate who begins. `server_cpu`: CPU seconds of the store so far."""
+
+    def run(work: Callable[[], float]) -> tuple[float, float]:
+        before = server_cpu() if server_cpu else 0.0
+        result = work()
+        return result, server_cpu() - before if server_cpu else 0.0
+
     pairs = []
-    for run in range(runs):
-        if run % 2:
-            other, ours = reference(), subject()
+    for number in range(runs):
+        if number % 2:
+            other, ours = run(reference), run(subject)
         else:
-            ours, other = subject(), reference()
-        pairs.append(Pair(ours, other))
+            ours, other = run(subject), run(reference)
+        pairs.append(Pair(ours[0], other[0], (ours[1], other[1]) if server_cpu else None))
     return pairs
 
 
@@ -107,6 +130,14 @@ def read_each(paths: Iterable[str]) -> float:
         os.close(fd)
         count += 1
     return count / (time.perf_counter() - begun)
+
+
+def read_each_by(threads: int, paths: Sequence[str]) -> float:
+    """The same by so many threads, each with a share of them: files/s."""
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda share: read_each(paths[share::threads]), range(threads)))
+    return len(paths) / (time.perf_counter() - begun)
 
 
 def list_names(folder: Path) -> float:

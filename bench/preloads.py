@@ -10,15 +10,15 @@ from typing import Any
 
 import obstore
 
-from bench.measure import MIB, Pair, Row, paired
+from bench.measure import Pair, Row
 from bench.setup import Setup
 from servers.node import Node
 from stoker.cli.client import AdminClient
 
 
 def preload_large(setup: Setup) -> Row:
-    """Objects of 256 MiB, eight at a time for obstore."""
-    pairs = _rates(setup, "large", 2 if setup.quick else 8, 256 * MIB, parallel=8)
+    """Two objects, both at once for obstore."""
+    pairs = _rates(setup, "pair", 2, setup.large_size, parallel=2)
     return Row("preload_large", "obstore to files", "MB/s", 0.9, pairs)
 
 
@@ -30,8 +30,7 @@ def preload_small(setup: Setup) -> Row:
 
 def _rates(setup: Setup, prefix: str, count: int, size: int, *, parallel: int) -> list[Pair]:
     setup.fill(prefix, count, size)
-    return paired(
-        setup.runs,
+    return setup.paired(
         lambda: _with_stoker(setup, prefix, count * size),
         lambda: _with_obstore(setup, prefix, count * size, parallel),
     )

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,29 @@ from typing import Any
 import obstore
 from obstore.store import S3Store
 
+from bench.measure import Pair, paired
 from bench.store import Store
 from servers.node import Node, data_set, running_node
 
 _PARALLEL_PUTS = 32
+_LARGE, _QUICK_LARGE = 1 << 30, 128 << 20
+_MOST_HELD = 2 << 30
 _ON_DISK = "/var/tmp"
+
+
+@dataclass(frozen=True)
+class Large:
+    """Large objects below a prefix of the store, one for each run of a row."""
+
+    prefix: str
+    size: int
+
+    def name(self, number: int) -> str:
+        """Below the prefix."""
+        return f"{number // 1000:03d}/{number:06d}.bin"
+
+    def key(self, number: int) -> str:
+        return f"{self.prefix}/{self.name(number)}"
 
 
 @dataclass
@@ -32,6 +50,24 @@ class Setup:
     runs: int
     _nodes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _count: int = 0
+    _large: Large | None = None
+
+    @property
+    def large_size(self) -> int:
+        """Of a large file or object."""
+        return _QUICK_LARGE if self.quick else _LARGE
+
+    def large(self) -> Large:
+        """The rows share them: each has a node with an empty cache. The store has them in memory."""
+        if self._large is None:
+            self._large = Large("large", self.large_size)
+            self.fill(self._large.prefix, self.runs, self._large.size)
+        self.store.warm()
+        return self._large
+
+    def paired(self, subject: Callable[[], float], reference: Callable[[], float]) -> list[Pair]:
+        """With the CPU time of the store beside each run."""
+        return paired(self.runs, subject, reference, self.store.cpu_seconds)
 
     def count(self, full: int) -> int:
         """So many files, or a tenth of them."""
@@ -81,7 +117,12 @@ async def put_random(store: S3Store, objects: Mapping[str, int]) -> None:
         for key, size in pending:
             await obstore.put_async(store, key, os.urandom(size))
 
-    await asyncio.gather(*(work() for _ in range(min(_PARALLEL_PUTS, len(objects)))))
+    await asyncio.gather(*(work() for _ in range(_at_once(objects))))
+
+
+def _at_once(objects: Mapping[str, int]) -> int:
+    """Large ones few at a time: each is held in memory."""
+    return max(1, min(_PARALLEL_PUTS, len(objects), _MOST_HELD // max(objects.values())))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.measure import Row, drop_caches, paired, read_each, shuffled
+from bench.measure import Row, drop_caches, paired, read_each, read_each_by, shuffled
 from bench.preloads import run_preload
 from bench.setup import Setup
 from servers.node import Node
@@ -33,20 +33,20 @@ class SmallFiles:
         pairs = paired(max(self._setup.runs, _HOT_RUNS), lambda: read_each(ours), lambda: read_each(theirs))
         return Row("hot_small", "native disk", "files/s", 0.75, pairs)
 
-    def from_disk(self) -> Row:
+    def from_disk(self, row: str, threads: int) -> Row:
         """Kernel caches dropped. Raises RuntimeError when anything came from the source."""
         before = self._node.status()["bytesFromSource"]
         few = slice(0, self._setup.count(8000))
 
         def read(paths: list[str]) -> float:
             drop_caches()
-            return read_each(paths[few])
+            return read_each_by(threads, paths[few]) if threads > 1 else read_each(paths[few])
 
         ours, theirs = self._below(self._data), self._below(self._origin)
         pairs = paired(self._setup.runs, lambda: read(ours), lambda: read(theirs))
         if self._node.status()["bytesFromSource"] != before:
-            raise RuntimeError("small_disk: cached files were read from the source")
-        return Row("small_disk", "native disk", "files/s", 0.6, pairs)
+            raise RuntimeError(f"{row}: cached files were read from the source")
+        return Row(row, "native disk", "files/s", 0.6, pairs)
 
     def close(self) -> None:
         self._setup.drop_node(self._node)
