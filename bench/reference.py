@@ -81,7 +81,8 @@ def main() -> None:
         got = asyncio.run(_ranges(store, key, order["size"], parallel, order["part"]))
     else:
         got = _stream(store, key)
-    print(json.dumps(asdict(Read(got, time.perf_counter() - begun, _cpu_s() - cpu))))
+    print(json.dumps(asdict(Read(got, time.perf_counter() - begun, _cpu_s() - cpu))), flush=True)
+    os._exit(0)  # obstore's threads abort when the interpreter ends under them
 
 
 if __name__ == "__main__":
