@@ -26,10 +26,11 @@ check: $(READY) ## ruff, mypy, import-linter, drift of generated files
 	$(BIN)/python -m stoker.api.schema --check
 	$(BIN)/python -m stoker.cli.reference --check
 	$(BIN)/python -m bench.readme --check
+	PYTHONPATH=tests $(BIN)/python -m bench.tuning --check
 
-bench: $(READY) ## Stoker, the native disk and plain obstore side by side; QUICK=1 for a short form
+bench: $(READY) ## Stoker, the native disk and plain obstore side by side; QUICK=1 for a short form, PEER=rclone or s3fs
 	@.ci/fuse-allowed
-	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(QUICK),--quick)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(PEER),--peer $(PEER))
 
 e2e: $(READY) ## the long scenarios on real mounts
 	@.ci/fuse-allowed

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -18,6 +19,8 @@ from bench.cold import loopback, seq_cold_latency, seq_cold_link
 from bench.listing import FlatFolder, list_source
 from bench.measure import Row, drop_caches
 from bench.network import NotMeasuredError
+from bench.peer_mounts import PEERS, Peer
+from bench.peers import compare, store_results
 from bench.preloads import preload_large, preload_small
 from bench.sequential import seq_warm
 from bench.setup import Setup, bench_setup, work_folder
@@ -92,6 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data and 3 runs; stores no results")
     parser.add_argument("rows", nargs="*", choices=[[], *NAMES], help="only these rows; stores no results")
+    parser.add_argument("--peer", choices=sorted(PEERS), help="against this mount, installed if missing")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # everything is taken away again
     if not drop_caches():
@@ -99,17 +103,36 @@ def main() -> int:
             "Only root may drop the kernel's caches: rows that read from disk are measured from memory.",
             file=sys.stderr,
         )
-    rows = []
     console.print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for row in measure(set(chosen.rows or NAMES), quick=chosen.quick):
-        console.print(f"{row.row}: {row.subject:,.1f} {row.unit}, {row.reference_name} {row.reference:,.1f}")
-        rows.append(row)
-    results = [row.to_json() for row in rows]
-    console.print(results_table(results))
-    if not chosen.quick and len(rows) == len(NAMES):
+    if chosen.peer:
+        return _against(PEERS[chosen.peer], quick=chosen.quick)
+    results = _shown(measure(set(chosen.rows or NAMES), quick=chosen.quick))
+    if not chosen.quick and len(results) == len(NAMES):
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         console.print(f"stored in {RESULTS}; python -m bench.readme writes them into README.md")
     return 0
+
+
+def _against(peer: Peer, *, quick: bool) -> int:
+    try:
+        results = _shown(compare(peer, quick=quick))
+    except NotMeasuredError as error:
+        print(f"{peer.name}: not measured: {error}", file=sys.stderr)
+        return 1
+    if not quick:
+        store_results(peer, results)
+        console.print("stored in bench/results/peers.json")
+    return 0
+
+
+def _shown(rows: Iterator[Row]) -> list[dict[str, Any]]:
+    """Each when it is there, and all as a table."""
+    results = []
+    for row in rows:
+        console.print(f"{row.row}: {row.subject:,.1f} {row.unit}, {row.reference_name} {row.reference:,.1f}")
+        results.append(row.to_json())
+    console.print(results_table(results))
+    return results
 
 
 if __name__ == "__main__":

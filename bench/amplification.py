@@ -72,9 +72,9 @@ def by_mmap(path: Path, offsets: list[int], _size: int) -> None:
             mapped[offset]
 
 
-def settled_bytes(node: Node) -> int:
+def settled_bytes(node: Node, mount: str = "data") -> int:
     """Bytes fetched, once no more come."""
-    return settled(lambda: int(node.status()["bytesFromSource"]))
+    return settled(lambda: int(node.status(mount)["bytesFromSource"]))
 
 
 def settled(count: Callable[[], int]) -> int:

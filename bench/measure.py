@@ -36,6 +36,7 @@ class Row:
     bar: float
     pairs: Sequence[Pair]
     less_is_better: bool = False
+    peer: str = ""
 
     @property
     def subject(self) -> float:
@@ -68,6 +69,8 @@ class Row:
             "runs": [[round(pair.subject, 2), round(pair.reference, 2)] for pair in self.pairs],
         }
         servers = [pair.server_cpu_s for pair in self.pairs if pair.server_cpu_s is not None]
+        if self.peer:
+            line["peer"] = self.peer
         if servers:
             line["serverCpu"] = [round(statistics.median(side), 2) for side in zip(*servers, strict=True)]
         return line

@@ -99,6 +99,10 @@ class Setup:
         objects = {f"{prefix}/{index // 1000:03d}/{index:06d}.bin": size for index in range(count)}
         asyncio.run(put_random(self.store.open(), objects))
 
+    def fill_flat(self, prefix: str, count: int) -> None:
+        """Objects of one byte, all in one folder."""
+        asyncio.run(put_random(self.store.open(), {f"{prefix}/image-{index:07d}.jpeg": 1 for index in range(count)}))
+
     def s3(self, name: str, prefix: str) -> dict[str, Any]:
         return data_set(name, self.store.source(prefix))
 

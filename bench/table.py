@@ -67,7 +67,7 @@ def markdown(results: Iterable[_Result]) -> str:
 def _bar(result: _Result) -> str:
     """More is better: what the ratio must reach. Less is better: what the subject must not pass."""
     if result["better"] == "less":
-        return f"≤ {result['bar']:g} {result['unit']}"
+        return f"≤ {_number(result['bar'])} {result['unit']}"
     return f"≥ {result['bar']:.2f}"
 
 
