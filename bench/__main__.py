@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ from bench.table import results_table
 RESULTS = Path("bench/results/latest.json")
 _RUNS, _QUICK_RUNS = 5, 3
 
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 180)
 
 
 def _small(setup: Setup, names: set[str]) -> Iterator[Row]:
@@ -97,7 +96,6 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", choices=[[], *NAMES], help="only these rows; stores no results")
     parser.add_argument("--peer", choices=sorted(PEERS), help="against this mount, installed if missing")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # everything is taken away again
     if not drop_caches():
         print(
             "Only root may drop the kernel's caches: rows that read from disk are measured from memory.",

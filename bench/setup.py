@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,7 +133,8 @@ def _at_once(objects: Mapping[str, int]) -> int:
 
 @contextlib.contextmanager
 def work_folder(name: str) -> Iterator[Path]:
-    """A folder on disk that is gone afterwards; short, because the paths of sockets are."""
+    """A folder on disk that is gone afterwards, on SIGTERM too; short, because the paths of sockets are."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     root = Path(tempfile.mkdtemp(prefix=f"stoker-{name}-", dir=_ON_DISK))
     try:
         yield root

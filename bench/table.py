@@ -33,7 +33,7 @@ def results_table(results: Iterable[_Result]) -> Table:
     """With the spread of the runs, the noise of the machine, and the store's CPU seconds for a run of each."""
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("row", "unit", "Stoker", "min-max", "reference", "min-max", "ratio", "bar", "noise", "store CPU"):
-        table.add_column(column, justify="left" if column in ("row", "unit") else "right")
+        table.add_column(column, justify="left" if column in ("row", "unit") else "right", no_wrap=True)
     for result in results:
         ours, theirs = ([run[side] for run in result["runs"]] for side in (0, 1))
         table.add_row(
