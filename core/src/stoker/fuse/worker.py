@@ -69,8 +69,12 @@ class Worker:
         self._fetch_masks = [0] * len(self._fetchers)
 
     def add_session(self, key: str, data: dict[str, Any], fds: dict[str, int]) -> None:
-        """Serve one more connection; one that is served already (the keeper said it again) changes nothing."""
+        """Serve one more connection; one that is served already (the keeper said it again) changes nothing.
+
+        A session that had its slot has ended: a keeper died before it could say so."""
         slot = int(data["slot"])
+        for other in [other for other, its in self._keys.items() if its == slot and other != key]:
+            self._end_session(other)
         if slot in self._sessions:
             for fd in fds.values():
                 os.close(fd)
