@@ -124,9 +124,7 @@ class CacheRig:
     def kill_owner(self) -> None:
         """As SIGKILL does: nothing is written, descriptors close."""
         for tier in self.owner.tiers:
-            if tier.index is not None:
-                tier.index.close()
-            tier.folder.close()
+            tier.let_go()
 
     def kill_writer(self, number: int) -> None:
         writer = self.writers[number]

@@ -28,7 +28,15 @@ MOUNT: dict[str, Any] = {
     "mode": "no-open",
     "passthrough": True,
 }
-TIER = {"path": "/cache", "limitBytes": 1 << 40, "usedBytes": 3 << 30, "limitInodes": 9, "usedInodes": 5, "state": "ok"}
+TIER = {
+    "path": "/cache",
+    "limitBytes": 1 << 40,
+    "usedBytes": 3 << 30,
+    "limitInodes": 9,
+    "usedInodes": 5,
+    "state": "ok",
+    "reason": "",
+}
 JOB = {
     "id": "preload-1",
     "operation": "Preload",
@@ -50,7 +58,12 @@ JOB = {
 
 
 def status(*mounts: dict[str, Any], jobs: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    node = {"pid": 1, "version": "0.1.0", "uptimeSeconds": 5, "cache": {"tiers": [TIER]}}
+    node = {
+        "pid": 1,
+        "version": "0.1.0",
+        "uptimeSeconds": 5,
+        "cache": {"tiers": [TIER], "checked": True, "badPages": 0, "lostBytes": 0},
+    }
     return {"node": node, "mounts": list(mounts), "jobs": list(jobs)}
 
 

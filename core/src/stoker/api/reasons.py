@@ -59,6 +59,7 @@ class Reason(StrEnum):
     CacheFolderLocked = "CacheFolderLocked"
     CacheFull = "CacheFull"
     CacheDiskFailing = "CacheDiskFailing"
+    CacheRecovered = "CacheRecovered"
     CacheCorrupt = "CacheCorrupt"
     # The node daemon
     NodeAlreadyRunning = "NodeAlreadyRunning"

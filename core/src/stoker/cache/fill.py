@@ -183,6 +183,7 @@ class Fill:
             state.present |= bits
             self._writer.table.publish(state.slot, (first + at) % PAGES_PER_CHUNK, crcs[at : at + count])
             at += count
+        self._writer.tier_stored(self.tier)
         return True
 
     def failed(self, first: int, pages: int, error: OSError) -> None:

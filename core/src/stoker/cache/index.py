@@ -33,22 +33,37 @@ def index_folder(root: str) -> str:
     return f"{root}/index"
 
 
-_shared: dict[tuple[int, str], tuple[Any, int]] = {}
-"""(process, folder) -> (environment, users): LMDB allows one environment per process, and a fetcher both reads and
+_Key = tuple[int, tuple[int, int]]
+
+_shared: dict[_Key, tuple[Any, int]] = {}
+"""(process, file) -> (environment, users): LMDB allows one environment per process, and a fetcher both reads and
 fills. The process is part of the key, so that a fork never uses its parent's."""
 
 
-def _acquire(folder: str, readonly: bool) -> Any:
-    key = (os.getpid(), os.path.realpath(folder))
-    env, users = _shared.get(key, (None, 0))
+def _file_of(folder: str) -> tuple[int, int] | None:
+    """Which file the index of a folder is; None when there is none."""
+    try:
+        stat = os.stat(f"{folder}/data.mdb")
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _acquire(folder: str, readonly: bool) -> tuple[Any, _Key]:
+    file = _file_of(folder)
+    env, users = _shared.get((os.getpid(), file), (None, 0)) if file is not None else (None, 0)
     if env is None:
         env = _open(folder, readonly)
+        file = _file_of(folder)
+    if file is None:
+        env.close()
+        raise lmdb.Error(f"{folder}: the index was removed")
+    key = os.getpid(), file
     _shared[key] = (env, users + 1)
-    return env
+    return env, key
 
 
-def _release(folder: str) -> None:
-    key = (os.getpid(), os.path.realpath(folder))
+def _release(key: _Key) -> None:
     env, users = _shared.pop(key, (None, 0))
     if users > 1:
         _shared[key] = (env, users - 1)
@@ -78,13 +93,17 @@ class IndexReader:
 
     def __init__(self, root: str) -> None:
         self._folder = index_folder(root)
-        self._env = _acquire(self._folder, readonly=True)
+        self._env, self._key = _acquire(self._folder, readonly=True)
         try:
             self._chunks = self._env.open_db(b"chunks", create=False)
             self._objects = self._env.open_db(b"objects", create=False)
         except lmdb.Error:
-            _release(self._folder)
+            _release(self._key)
             raise
+
+    def in_place(self) -> bool:
+        """Whether this is still the index of the folder: somebody may have removed or replaced it."""
+        return _file_of(self._folder) == self._key[1]
 
     def chunk(self, oid: bytes, chunk: int) -> ChunkRecord | None:
         """The record of one chunk."""
@@ -106,7 +125,7 @@ class IndexReader:
 
     def close(self) -> None:
         """Unmap, unless another reader of this process goes on."""
-        _release(self._folder)
+        _release(self._key)
 
 
 class IndexTxn:
@@ -206,11 +225,15 @@ class IndexWriter:
     """The owner's side. Raises lmdb.Error or OSError when the disk does."""
 
     def __init__(self, root: str) -> None:
-        self._folder = folder = index_folder(root)
+        folder = index_folder(root)
         self._lock_file = f"{folder}/lock.mdb"
         self._allocate_lock()
-        self._env = _acquire(folder, readonly=False)
-        self.databases = {name.decode(): self._env.open_db(name) for name in DATABASES}
+        self._env, self._key = _acquire(folder, readonly=False)
+        try:
+            self.databases = {name.decode(): self._env.open_db(name) for name in DATABASES}
+        except lmdb.Error:
+            _release(self._key)
+            raise
         self._file = f"{folder}/data.mdb"
 
     def _allocate_lock(self) -> None:
@@ -233,6 +256,10 @@ class IndexWriter:
         with self._env.begin() as txn:
             yield IndexTxn(txn, self)
 
+    def in_place(self) -> bool:
+        """Whether this is still the index of the folder."""
+        return _file_of(os.path.dirname(self._file)) == self._key[1]
+
     def disk_bytes(self) -> int:
         """What the index takes on disk."""
         return sum(os.stat(path).st_blocks * 512 for path in (self._file, self._lock_file))
@@ -243,4 +270,4 @@ class IndexWriter:
 
     def close(self) -> None:
         """Unmap."""
-        _release(self._folder)
+        _release(self._key)

@@ -192,6 +192,8 @@ class SweepJob(IndexJob):
 
     prefix: int = 0
     removed: int = 0
+    lost_bytes: int = 0
+    """What had been cached and is not any more."""
 
     def change(self, edit: IndexEdit) -> None:
         folder = object_folder(self.tier.root, bytes([self.prefix]))
@@ -205,6 +207,8 @@ class SweepJob(IndexJob):
                 matched.add(name[0])
         for oid in edit.txn.object_ids(bytes([self.prefix])):
             if oid not in matched:
+                record = edit.txn.object(oid)
+                self.lost_bytes += record.present_bytes if record is not None else 0
                 edit.drop(oid)
         if self.removed:
             self.remove_if_empty(folder)
@@ -215,6 +219,7 @@ class SweepJob(IndexJob):
         record = edit.txn.object(oid)
         if record is None or record.incarnation != incarnation:
             if not on_the_way and incarnation < self.tier.first_of_this_start:
+                self.lost_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
                 os.unlink(entry.path)
                 self.removed += 1
             return False
@@ -240,3 +245,19 @@ class SweepJob(IndexJob):
         super().settle()
         if self._totals is not None and self.prefix == 255:
             self.tier.swept = True
+
+
+@dataclass
+class ReopenJob(IndexJob):
+    """Open a tier anew whose folder is not there any more, or was never there."""
+
+    opened: bool = False
+
+    def run(self) -> None:
+        self.tier.reopen()
+        self.opened = self.tier.index is not None
+
+    def settle(self) -> None:
+        """Nothing to settle: its books begin anew with the index."""
+        if self.opened:
+            self.tier.health.clear()

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import lmdb
+
+from stoker.api.reasons import Reason
 from stoker.cache.credit import Grant
 from stoker.cache.drain import take_work
 from stoker.cache.evict import Candidate, choose
-from stoker.cache.jobs import CommitJob, Common, EvictJob, Job, SweepJob
-from stoker.cache.layout import owner_id, tier_of
+from stoker.cache.jobs import CommitJob, Common, EvictJob, Job, ReopenJob, SweepJob
+from stoker.cache.layout import PAGE, owner_id, tier_of
 from stoker.cache.ledger import Amount
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import OwnerRecord
@@ -34,6 +38,7 @@ class TierUsage:
     used_inodes: int
     granted: Amount
     state: str
+    reason: Reason | None = None
 
 
 class CacheOwner:
@@ -42,11 +47,14 @@ class CacheOwner:
     def __init__(self, tiers: Sequence[Tier], tables: Sequence[PresenceTable], boot: bytes) -> None:
         self.tiers = tuple(tiers)
         self._tables = tuple(tables)
-        self._seeds = tuple(tier.folder.seed for tier in tiers)
+        self._seeds = tuple(tier.seed for tier in tiers)
         self._names: dict[int, str] = {}
         self._common = Common(boot, self._names, self._uncommitted)
         self._folders_seen = [self._folders_now(table) for table in tables]
-        self._bad_pages = 0
+        self.bad_pages = 0
+        """Of earlier boots, found to be wrong and dropped."""
+        self.lost_bytes = 0
+        """What had been cached and was not there, or wrong, when files and indexes were compared."""
 
     @classmethod
     def open(
@@ -58,12 +66,17 @@ class CacheOwner:
         on_event: EventSink = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        seeds: Sequence[bytes] = (),
     ) -> CacheOwner:
-        """Open all tiers. Raises StokerError when a folder is foreign, read-only or locked; a full disk opens."""
+        """Open all tiers. Raises StokerError when a folder is foreign, read-only or locked; a full disk opens.
+
+        `seeds`: of tiers that processes of this node use already: all of them open, whatever state their disks are in.
+        """
         opened: list[Tier] = []
         try:
             for number, config in enumerate(tiers):
-                opened.append(open_tier(number, config, on_event, clock, wall))
+                seed = seeds[number] if seeds else None
+                opened.append(open_tier(number, config, on_event, clock, wall, seed))
         except BaseException:
             for tier in opened:
                 tier.close()
@@ -74,6 +87,11 @@ class CacheOwner:
     def roots(self) -> tuple[str, ...]:
         """The folders, as workers and fetchers are told."""
         return tuple(tier.root for tier in self.tiers)
+
+    @property
+    def seeds(self) -> tuple[bytes, ...]:
+        """What places objects on the tiers, as workers and fetchers are told."""
+        return self._seeds
 
     def tier_of(self, oid: bytes) -> int:
         """Which tier holds an object."""
@@ -99,6 +117,22 @@ class CacheOwner:
         for tier, (nbytes, inodes) in zip(self.tiers, outstanding, strict=False):
             tier.ledger.outstanding[fetcher] = Amount(nbytes, inodes)
         self._folders_seen[fetcher] = self._folders_now(self._tables[fetcher])
+
+    # Health
+
+    def fault(self, fetcher: int, tier: int, reason: Reason, message: str) -> None:
+        """The disk of a tier refused a fetcher."""
+        self.tiers[tier].health.bad(fetcher, reason, message)
+
+    def stored(self, fetcher: int, tier: int) -> None:
+        """A fetcher stored something, the first time or after a fault."""
+        self.tiers[tier].health.good(fetcher)
+
+    def reopen(self) -> list[ReopenJob]:
+        """Now and then: jobs that open lost tiers anew; `sweep` each that `opened`. Faults that are over are told."""
+        for tier in self.tiers:
+            tier.settle()
+        return [ReopenJob(tier, self._common) for tier in self.tiers if tier.lost]
 
     # Commit
 
@@ -158,13 +192,15 @@ class CacheOwner:
 
     # Start and background
 
-    def sweep(self) -> Iterator[Job]:
+    def sweep(self, only: Tier | None = None) -> Iterator[Job]:
         """The jobs that make files and indexes agree, one folder each. No credit of an unclean tier before the end.
 
         Take what dead fetchers left (`drain_dead`) first."""
-        for tier in self.tiers:
+        for tier in self.tiers if only is None else (only,):
             for prefix in range(256):
-                yield SweepJob(tier, self._common, prefix=prefix)
+                job = SweepJob(tier, self._common, prefix=prefix)
+                yield job
+                self.lost_bytes += job.lost_bytes
 
     def recover(self) -> None:
         """The whole sweep, here and now. For tests and small caches."""
@@ -177,7 +213,8 @@ class CacheOwner:
             while start is not None:
                 job = VerifyJob(tier, self._common, start=start)
                 yield job
-                self._bad_pages += job.bad_pages
+                self.bad_pages += job.bad_pages
+                self.lost_bytes += job.bad_pages * PAGE
                 start = job.next_start
 
     # Reports
@@ -188,7 +225,7 @@ class CacheOwner:
         for tier in self.tiers:
             held, capacity = tier.ledger.held(), tier.ledger.capacity(tier.free())
             limits, used = (capacity.bytes, held.bytes), (capacity.inodes, held.inodes)
-            report.append(TierUsage(tier.root, *limits, *used, tier.ledger.granted(), tier.state))
+            report.append(TierUsage(tier.root, *limits, *used, tier.ledger.granted(), tier.state, tier.health.reason))
         return report
 
     def usage_by_owner(self) -> Mapping[str, Amount]:
@@ -213,18 +250,13 @@ class CacheOwner:
         for tier, pairs in zip(self.tiers, wanted, strict=True):
             if tier.index is None or not pairs:
                 continue
-            with tier.index.read() as txn:
+            with suppress(lmdb.Error, OSError), tier.index.read() as txn:
                 for oid, size in pairs:
                     record = txn.object(oid)
                     held = min(record.present_bytes, size) if record is not None else 0
                     present += held
                     files += held == size
         return files, present
-
-    @property
-    def bad_pages(self) -> int:
-        """How many pages of earlier boots were found to be wrong and dropped."""
-        return self._bad_pages
 
     def forget_dead_readers(self) -> None:
         """After the death of a worker or fetcher."""

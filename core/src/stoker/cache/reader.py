@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from stoker.cache.files import OpenFile
 from stoker.cache.index import IndexReader
+from stoker.cache.indexes import Indexes
 from stoker.cache.layout import (
     CHUNK,
     PAGE,
@@ -112,6 +113,7 @@ class _Chunk:
 class CacheReader:
     """`tiers`: roots; `tables`: one per fetcher, in order; `boot`: see `stoker.cache.boot`.
 
+    `seeds`: of the tiers, when they are known; else the folders' markers are read.
     `on_error(tier, error)` is told when the index of a tier fails; its objects are misses for a while.
     """
 
@@ -121,16 +123,17 @@ class CacheReader:
         tables: Sequence[PresenceTable],
         boot: bytes,
         *,
+        seeds: Sequence[bytes] = (),
         on_error: Callable[[int, Exception], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._roots = tuple(tiers)
-        self._seeds = tuple(tier_seed(root) for root in tiers)
+        self._seeds = tuple(seeds) or tuple(tier_seed(root) for root in tiers)
         self._tables = tuple(tables)
         self._boot = boot
         self._on_error = on_error
         self._clock = clock
-        self._indexes: list[IndexReader | None] = [None] * len(self._roots)
+        self._indexes = Indexes(self._roots, clock)
         self._retry_at = [0.0] * len(self._roots)
         self._entries: dict[bytes, _Entry] = {}
         self._lock = threading.Lock()  # around removals and insertions: `read` may find a bad page in any thread
@@ -185,10 +188,7 @@ class CacheReader:
     def close(self) -> None:
         """Drop all files and indexes."""
         self._entries.clear()
-        for index in self._indexes:
-            if index is not None:
-                index.close()
-        self._indexes = [None] * len(self._roots)
+        self._indexes.close()
 
     # Finding
 
@@ -272,16 +272,11 @@ class CacheReader:
             return None
 
     def _index(self, tier: int) -> IndexReader | None:
-        index = self._indexes[tier]
-        if index is None and self._clock() >= self._retry_at[tier]:
-            index = self._indexes[tier] = IndexReader(self._roots[tier])
-        return index
+        return self._indexes.get(tier) if self._clock() >= self._retry_at[tier] else None
 
     def _drop_index(self, tier: int, error: Exception) -> None:
-        index, self._indexes[tier] = self._indexes[tier], None
+        self._indexes.drop(tier)
         self._retry_at[tier] = self._clock() + RETRY_TIER_S
-        if index is not None:
-            index.close()
         self._on_error(tier, error)
 
     def _entry(self, tier: int, oid: bytes, incarnation: int) -> _Entry | None:

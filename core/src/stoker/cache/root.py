@@ -34,6 +34,14 @@ class TierFolder:
     lock_fd: int
     writable: bool = True
 
+    def in_place(self) -> bool:
+        """Whether the path still leads to this folder, with the marker and the folders in it."""
+        try:
+            names = (f"{self.path}/{name}" for name in (MARKER, "objects", "index"))
+            return os.path.samestat(os.fstat(self.lock_fd), os.stat(self.path)) and all(map(os.path.exists, names))
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Give the lock back."""
         os.close(self.lock_fd)
@@ -44,9 +52,10 @@ def tier_seed(root: str) -> bytes:
     return _seed(_read_marker(root))
 
 
-def open_folder(path: str) -> TierFolder:
+def open_folder(path: str, seed: bytes | None = None) -> TierFolder:
     """Make or recognise a cache folder, private to this user whatever the umask, and take its lock.
 
+    `seed`: of the tier that processes of this node know at this path, whatever the marker says.
     Raises StokerError: CacheFolderForeign, CacheFolderReadOnly, CacheFolderLocked, PermissionDenied.
     """
     root = os.path.realpath(path)
@@ -57,7 +66,7 @@ def open_folder(path: str) -> TierFolder:
     except OSError as error:
         raise _refusal(root, error) from error
     try:
-        return _prepare(root, lock_fd)
+        return _prepare(root, lock_fd, seed)
     except OSError as error:
         os.close(lock_fd)
         raise _refusal(root, error) from error
@@ -66,14 +75,14 @@ def open_folder(path: str) -> TierFolder:
         raise
 
 
-def _prepare(root: str, lock_fd: int) -> TierFolder:
+def _prepare(root: str, lock_fd: int, seed: bytes | None) -> TierFolder:
     _refuse_foreign(root)  # again, under the lock
     os.chmod(root, 0o700)
     writable = True
     try:
         marker = _read_marker(root)
     except FileNotFoundError:
-        marker = {"format": FORMAT, "id": str(uuid.uuid4())}
+        marker = {"format": FORMAT, "id": str(uuid.UUID(bytes=seed) if seed else uuid.uuid4())}
         writable = _write_marker(root, marker)
     if marker.get("format") != FORMAT:
         raise StokerError(
@@ -85,7 +94,7 @@ def _prepare(root: str, lock_fd: int) -> TierFolder:
     for name in ("objects", "index"):
         writable = _private_folder(f"{root}/{name}") and writable
     _make_files_private(root)
-    return TierFolder(root, _seed(marker), lock_fd, writable)
+    return TierFolder(root, seed or _seed(marker), lock_fd, writable)
 
 
 def _make_files_private(root: str) -> None:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 import lmdb
 
+from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.credit import Grant
+from stoker.cache.health import Health
 from stoker.cache.index import IndexWriter, index_folder
 from stoker.cache.layout import BLOCK, parse_object_name
 from stoker.cache.ledger import Amount, Ledger, Limits
@@ -29,6 +31,9 @@ FIXED_INODES = 6
 FAILING_S = 10.0
 """A tier whose index could not be written grants nothing for this long."""
 
+_OWNER, _ROOM = "owner", "room"
+"""Who met a fault, beside the fetchers by their numbers."""
+
 EventSink = Callable[[int, Reason, str], None]
 
 
@@ -42,11 +47,13 @@ class TierConfig:
 
 @dataclass(slots=True)
 class Tier:
-    """`index` None: the disk was so full at the start that no index could be made; nothing is cached here then."""
+    """`index` None: the disk takes none at the moment; nothing is cached here then. `folder` None: not even that."""
 
     number: int
     config: TierConfig
-    folder: TierFolder
+    root: str
+    seed: bytes
+    folder: TierFolder | None
     index: IndexWriter | None
     ledger: Ledger
     on_event: EventSink
@@ -63,17 +70,19 @@ class Tier:
     refused: Amount = field(default_factory=Amount)
     evicting: bool = False
     failing_until: float = 0.0
-    failing: str = ""
+    short_of_room: bool = False
+    health: Health = field(init=False)
 
-    @property
-    def root(self) -> str:
-        return self.folder.path
+    def __post_init__(self) -> None:
+        self.health = Health(
+            lambda reason, text: self.on_event(self.number, reason, f"{self.root}: {text}"), self.clock
+        )
 
     @property
     def state(self) -> str:
         """`ok`, `recovering` (no new credit yet), or why nothing is stored."""
-        if self.index is None or self.failing:
-            return self.failing or "full"
+        if self.health.state != "ok":
+            return self.health.state
         return "ok" if self.swept or self.was_clean else "recovering"
 
     def free(self) -> Amount:
@@ -88,9 +97,11 @@ class Tier:
 
     def grant(self, fetcher: int, wanted: Amount) -> Grant:
         """Credit for a fetcher; less than wanted, or nothing, when there is no room."""
-        if self.state != "ok" or self.clock() < self.failing_until:
+        if self.index is None or not (self.swept or self.was_clean) or self.clock() < self.failing_until:
             return Grant()
-        given = self.ledger.grant(fetcher, wanted, self.free())
+        free = self.free()
+        given = self.ledger.grant(fetcher, wanted, free)
+        self._look_at_room(given, free)
         self.refused = Amount() if given == wanted else wanted - given
         if self.next_incarnation + given.inodes > self.last_incarnation:
             self._more_incarnations()
@@ -115,17 +126,62 @@ class Tier:
         self.ledger.indexed = Amount(totals.disk_bytes, totals.inodes)
 
     def fail(self, error: Exception) -> None:
-        """The disk or the index refused. Reads go on; nothing is granted for a while. Told once per while."""
+        """The disk or the index refused. Reads go on; nothing is granted for a while."""
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if not self.failing:
-            reason = Reason.CacheFull if full else Reason.CacheDiskFailing
-            self.on_event(self.number, reason, f"{self.root}: {error}; new data is read without cache")
-        self.failing = "full" if full else "failing"
+        full = full or (isinstance(error, lmdb.DiskError) and "No space" in str(error))
+        reason = Reason.CacheFull if full else Reason.CacheDiskFailing
+        self.health.bad(_OWNER, reason, f"{error}; new data is read without cache")
         self.failing_until = self.clock() + FAILING_S
 
     def recovered(self) -> None:
         """A write succeeded again."""
-        self.failing = ""
+        self.health.good(_OWNER)
+
+    def settle(self) -> None:
+        """Now and then: a fault may be over."""
+        if self.short_of_room and not _short(self.free(), self.ledger.limits.floor()):
+            self.short_of_room = False
+            self.health.good(_ROOM)
+        self.health.settle()
+
+    def _look_at_room(self, given: Amount, free: Amount) -> None:
+        """Nothing could be given because others took what is to stay free: that is no matter of eviction."""
+        if not given.bytes and _short(free, self.ledger.limits.floor()):
+            self.short_of_room = True
+            text = "others take the space that is to stay free; new data is read without cache"
+            self.health.bad(_ROOM, Reason.CacheFull, text)
+
+    def reopen(self) -> None:
+        """In the index thread, when the folder is not in its place any more, or could not be opened: begin anew there.
+
+        Incarnations go on: readers may still have files of the old folder open."""
+        self.swept = self.was_clean = False
+        if self.folder is not None:
+            text = "the cache folder was removed or replaced; it is made anew"
+            self.health.bad(_OWNER, Reason.CacheDiskFailing, text)
+        self.let_go()
+        try:
+            self.folder = open_folder(self.config.path, self.seed)
+            self.index = _open_index(self)
+            _begin(self)
+        except (lmdb.Error, OSError, StokerError) as error:
+            self.let_go()
+            self.fail(error)
+
+    def let_go(self) -> None:
+        """Close what is open."""
+        if self.index is not None:
+            self.index.close()
+        if self.folder is not None:
+            self.folder.close()
+        self.index = self.folder = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is time to `reopen`."""
+        if self.index is None or self.folder is None:
+            return self.clock() >= self.failing_until
+        return not (self.folder.in_place() and self.index.in_place())
 
     def close(self) -> None:
         """Record a clean stop and let go."""
@@ -134,8 +190,7 @@ class Tier:
                 totals = txn.totals() or Totals()
                 totals.clean = self.swept and not self.ledger.granted().inodes and not self.ledger.zombies.inodes
                 txn.put_totals(totals)
-            self.index.close()
-        self.folder.close()
+        self.let_go()
 
     def _more_incarnations(self) -> None:
         assert self.index is not None
@@ -148,12 +203,34 @@ class Tier:
 
 
 def open_tier(
-    number: int, config: TierConfig, on_event: EventSink, clock: Callable[[], float], wall: Callable[[], float]
+    number: int,
+    config: TierConfig,
+    on_event: EventSink,
+    clock: Callable[[], float],
+    wall: Callable[[], float],
+    seed: bytes | None = None,
 ) -> Tier:
     """Open or make a tier. Raises StokerError (see `open_folder`). A broken index is thrown away with the objects it
-    named: the cache can lose everything but the truth."""
+    named: the cache can lose everything but the truth.
+
+    `seed`: of a tier that processes of this node use already: it opens, whatever state its disk is in."""
+    if seed is not None:
+        tier = Tier(
+            number,
+            config,
+            os.path.realpath(config.path),
+            seed,
+            None,
+            None,
+            Ledger(config.limits),
+            on_event,
+            clock,
+            wall,
+        )
+        tier.reopen()
+        return tier
     folder = open_folder(config.path)
-    tier = Tier(number, config, folder, None, Ledger(config.limits), on_event, clock, wall)
+    tier = Tier(number, config, folder.path, folder.seed, folder, None, Ledger(config.limits), on_event, clock, wall)
     try:
         tier.index = _open_index(tier)
         _begin(tier)
@@ -163,6 +240,10 @@ def open_tier(
             tier.index = None
         tier.fail(error)
     return tier
+
+
+def _short(free: Amount, floor: Amount) -> bool:
+    return free.bytes < floor.bytes or free.bytes < BLOCK or free.inodes < max(floor.inodes, 1)
 
 
 def _open_index(tier: Tier) -> IndexWriter:
@@ -199,10 +280,12 @@ def _begin(tier: Tier) -> None:
         totals = txn.totals() or _first_totals(tier.root)
         tier.was_clean = totals.clean
         tier.set_totals(totals)
+        totals.next_incarnation = max(totals.next_incarnation, tier.last_incarnation, int(tier.wall()) << 20)
         tier.first_of_this_start = tier.next_incarnation = totals.next_incarnation
         tier.last_incarnation = tier.next_incarnation + INCARNATIONS_AHEAD
         totals.next_incarnation, totals.clean = tier.last_incarnation, False
         txn.put_totals(totals)
+    tier.folders.clear()
     for entry in os.scandir(f"{tier.root}/objects"):
         tier.folders[entry.name] = max(entry.stat().st_blocks * 512, BLOCK)
     tier.index_bytes = tier.index.disk_bytes()

@@ -16,17 +16,20 @@ import lmdb
 from stoker.api.reasons import Reason
 from stoker.cache.credit import Credit
 from stoker.cache.fill import ChunkState, Fill
-from stoker.cache.index import IndexReader
+from stoker.cache.indexes import Indexes
 from stoker.cache.layout import BLOCK, chunk_overhead, chunk_pages, object_folder, owner_id, pages_cost, tier_of
 from stoker.cache.presence import ACTIVE, OVERHEAD_PAID, PresenceTable
 from stoker.cache.record import ChunkRecord
 from stoker.cache.root import tier_seed
 
+FIRST_RETRY_S = 0.5
+"""A tier that refused is tried again after this long, then after twice as long each time, up to one of these:"""
+
 FULL_RETRY_S = 10.0
-"""A tier without space is tried again after this long: eviction or its neighbours may have made room."""
+"""Without space: eviction or its neighbours may have made room."""
 
 FAILING_RETRY_S = 60.0
-"""A tier with I/O errors: rarely, so that each try costs little; one success makes it healthy."""
+"""With I/O errors: rarely, so that each try costs little; one success makes it healthy."""
 
 PRESS_S = 0.02
 """A full bucket makes us look through all slots (10 ms when all are used), not more often than this."""
@@ -35,8 +38,10 @@ PRESS_S = 0.02
 class CacheWriter:
     """`tiers`: roots; `table`: this fetcher's own; `boot`: see `stoker.cache.boot`.
 
-    `on_event(tier, reason, message)` is told once when a tier begins to fail; `on_table_full()` when the owner should
-    drain now. A new fetcher clears the table (`table.clear()`) once the owner has drained it.
+    `seeds`: of the tiers, when they are known; else the folders' markers are read. `on_event(tier, reason, message)` is
+    told when a tier fails, and at each try as long as it does; `on_good(tier)` when something was stored there for
+    the first time, and the first time after that; `on_table_full()` when the owner should drain now. A new fetcher
+    clears the table (`table.clear()`) once the owner has drained it.
     """
 
     def __init__(
@@ -46,7 +51,9 @@ class CacheWriter:
         boot: bytes,
         credit: Credit,
         *,
+        seeds: Sequence[bytes] = (),
         on_event: Callable[[int, Reason, str], None] = lambda *_: None,
+        on_good: Callable[[int], None] = lambda *_: None,
         on_table_full: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -54,14 +61,17 @@ class CacheWriter:
         self.table = table
         self.credit = credit
         self._boot = boot
-        self._seeds = tuple(tier_seed(root) for root in tiers)
-        self._indexes: list[IndexReader | None] = [None] * len(self.roots)
+        self._seeds = tuple(seeds) or tuple(tier_seed(root) for root in tiers)
+        self._indexes = Indexes(self.roots, clock)
         self._on_event = on_event
+        self._on_good = on_good
         self._on_table_full = on_table_full
         self._clock = clock
         self._fills: dict[bytes, Fill] = {}
         self._slots: dict[int, tuple[Fill, int, ChunkState]] = {}
         self._failing_until = [0.0] * len(self.roots)
+        self._retry_s = [FIRST_RETRY_S] * len(self.roots)
+        self._good: set[int] = set()
         self._doomed: dict[bytes, asyncio.Event] = {}
         self._press_at = 0.0
 
@@ -143,12 +153,21 @@ class CacheWriter:
         return self._clock() >= self._failing_until[tier]
 
     def tier_failed(self, tier: int, error: OSError) -> None:
-        """The disk of a tier refused: nothing is written to it for a while. Told once per while."""
+        """The disk of a tier refused: nothing is written to it for a while. Told at each try."""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if self.accepts(tier):
-            reason = Reason.CacheFull if full else Reason.CacheDiskFailing
-            self._on_event(tier, reason, f"{self.roots[tier]}: {error.strerror}; its objects are read without cache")
-        self._failing_until[tier] = self._clock() + (FULL_RETRY_S if full else FAILING_RETRY_S)
+        reason = Reason.CacheFull if full else Reason.CacheDiskFailing
+        if self.accepts(tier):  # what was on its way with the first that failed tells nothing new
+            wait = min(self._retry_s[tier], FULL_RETRY_S if full else FAILING_RETRY_S)
+            self._failing_until[tier], self._retry_s[tier] = self._clock() + wait, 2 * wait
+            self._on_event(tier, reason, f"{error.strerror}; new data is read without cache")
+        self._good.discard(tier)
+
+    def tier_stored(self, tier: int) -> None:
+        """Something was stored in a tier."""
+        if tier not in self._good:
+            self._good.add(tier)
+            self._failing_until[tier], self._retry_s[tier] = 0.0, FIRST_RETRY_S
+            self._on_good(tier)
 
     def chunk_state(self, fill: Fill, chunk: int) -> ChunkState:
         """What the index holds of a chunk."""
@@ -227,15 +246,13 @@ class CacheWriter:
         """Close files and indexes. What is in the table stays for the owner."""
         for fill in self._fills.values():
             fill.detach()
-        for index in self._indexes:
-            if index is not None:
-                index.close()
+        self._indexes.close()
 
     # Inside
 
     def _known_incarnation(self, tier: int, oid: bytes) -> int | None:
         try:
-            record = self._index(tier).object(oid)
+            record = self._indexes.get(tier).object(oid)
         except (lmdb.Error, OSError) as error:
             self._index_failed(tier, error)
             return None
@@ -243,21 +260,13 @@ class CacheWriter:
 
     def _record(self, tier: int, oid: bytes, chunk: int) -> ChunkRecord | None:
         try:
-            return self._index(tier).chunk(oid, chunk)
+            return self._indexes.get(tier).chunk(oid, chunk)
         except (lmdb.Error, OSError) as error:
             self._index_failed(tier, error)
             return None
 
-    def _index(self, tier: int) -> IndexReader:
-        index = self._indexes[tier]
-        if index is None:
-            index = self._indexes[tier] = IndexReader(self.roots[tier])
-        return index
-
     def _index_failed(self, tier: int, error: Exception) -> None:
-        index, self._indexes[tier] = self._indexes[tier], None
-        if index is not None:
-            index.close()
+        self._indexes.drop(tier)
         self.tier_failed(tier, OSError(errno.EIO, f"the index cannot be read ({error})"))
 
     def _reopen(self, fill: Fill) -> None:

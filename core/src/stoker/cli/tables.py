@@ -37,7 +37,10 @@ def status_view(status: dict[str, Any]) -> RenderableType:
     parts += [Text(line) for line in _hidden_lines(status["mounts"])]
     jobs = [job for job in status["jobs"] if job["phase"] in ("Pending", "Running")]
     parts += [Text(job_line(job)) for job in jobs]
-    parts.append(_cache(status["node"]["cache"]["tiers"]))
+    cache = status["node"]["cache"]
+    parts.append(_cache(cache["tiers"]))
+    if cache["lostBytes"]:
+        parts.append(Text(f"Lost from the cache: {size(cache['lostBytes'])}, {cache['badPages']:,} bad pages."))
     return Group(*parts)
 
 
@@ -71,9 +74,13 @@ def _cache(tiers: list[dict[str, Any]]) -> RenderableType:
     made = table("Cache", *numbers, "State", numbers=numbers)
     for tier in tiers:
         made.add_row(
-            tier["path"], size(tier["usedBytes"]), size(tier["limitBytes"]), f"{tier['usedInodes']:,}", tier["state"]
+            tier["path"], size(tier["usedBytes"]), size(tier["limitBytes"]), f"{tier['usedInodes']:,}", _state(tier)
         )
     return made
+
+
+def _state(tier: dict[str, Any]) -> str:
+    return f"{tier['state']} ({tier['reason']})" if tier["reason"] else str(tier["state"])
 
 
 def checks_view(checks: list[Check]) -> RenderableType:

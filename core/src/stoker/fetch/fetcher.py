@@ -72,7 +72,7 @@ class Fetcher:
     def welcomed(self, message: Message) -> None:
         """The first time: the cache begins. Sessions are these, from now on."""
         if self.writer is None:
-            self._begin_cache(message["tiers"], bytes.fromhex(message["boot"]))
+            self._begin_cache(message["tiers"], [*map(bytes.fromhex, message["seeds"])], bytes.fromhex(message["boot"]))
         self._sessions.keep_only([SessionSpec.from_json(spec) for spec in message["sessions"]])
         log.info("fetcher ready", sessions=len(message["sessions"]))
 
@@ -84,7 +84,7 @@ class Fetcher:
 
     # Inside
 
-    def _begin_cache(self, tiers: list[str], boot: bytes) -> None:
+    def _begin_cache(self, tiers: list[str], seeds: list[bytes], boot: bytes) -> None:
         """What a predecessor left in the table is in the index by now: the daemon drained it before its welcome."""
         self._table.clear()
         self._disk = Disk(len(tiers))
@@ -93,7 +93,9 @@ class Fetcher:
             self._table,
             boot,
             Credit(len(tiers), self._link.ask),
-            on_event=lambda _tier, reason, text: self._link.tell(reason, text),
+            seeds=seeds,
+            on_event=self._link.tell_fault,
+            on_good=lambda tier: self._link.send({"op": "stored", "tier": tier}),
             on_table_full=lambda: self._link.send({"op": "table-full"}),
         )
         self._service.objects = Objects(self.writer, self._disk, self._lanes)

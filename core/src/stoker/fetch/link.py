@@ -28,7 +28,7 @@ class Listener(Protocol):
     writer: CacheWriter | None
 
     def welcomed(self, message: Message) -> None:
-        """The daemon is there. `message` has `tiers`, `boot`, `sessions`."""
+        """The daemon is there. `message` has `tiers`, `seeds`, `boot`, `sessions`."""
         ...
 
     def session(self, spec: SessionSpec) -> None: ...
@@ -95,6 +95,10 @@ class Link:
     def tell(self, reason: Reason, text: str) -> None:
         """An event for people."""
         self.send({"op": "event", "reason": str(reason), "message": text})
+
+    def tell_fault(self, tier: int, reason: Reason, text: str) -> None:
+        """The disk of a tier refused."""
+        self.send({"op": "fault", "tier": tier, "reason": str(reason), "message": text})
 
     async def _serve(self, channel: AsyncChannel) -> None:
         writer = self._listener.writer

@@ -14,6 +14,7 @@ class WorkerParts:
     run_dir: str
     workers: int
     tiers: Sequence[str]
+    seeds: Sequence[bytes]
     boot: bytes
     pool: int
     presence: Sequence[int]

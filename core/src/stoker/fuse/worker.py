@@ -54,7 +54,9 @@ class Worker:
         self._running = True
         self._pool = RequestPool(parts.pool)
         self._answers = Answers(self._pool, self._resume)
-        self._reader = CacheReader(parts.tiers, [PresenceTable(fd) for fd in parts.presence], parts.boot)
+        self._reader = CacheReader(
+            parts.tiers, [PresenceTable(fd) for fd in parts.presence], parts.boot, seeds=parts.seeds
+        )
         paths = [os.path.join(parts.run_dir, f"fetch-{j}.sock") for j in range(len(parts.presence))]
         self._fetchers = [FetchClient(path) for path in paths]
         event, wake = wake_event()

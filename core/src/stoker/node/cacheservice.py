@@ -19,7 +19,7 @@ import structlog
 from stoker.api.reasons import Reason
 from stoker.cache.boot import current_boot
 from stoker.cache.jobs import EvictJob, Job
-from stoker.cache.layout import fetcher_of
+from stoker.cache.layout import PAGE, fetcher_of
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
 from stoker.fetch.files import file_of
@@ -66,6 +66,7 @@ class CacheService:
         self._sessions: Sessions | None = None
         self._told: set[int] = set()  # fetchers that said what credit they hold
         self._all_told = asyncio.Event()
+        self._checked = False
 
     @classmethod
     async def open(cls, config: dict[str, Any], keeper: Keeper) -> CacheService:
@@ -76,11 +77,17 @@ class CacheService:
         tables = [PresenceTable(fds[f"presence.{j}"]) for j in range(fetchers)]
         configs = tier_configs(config)
         owner = await asyncio.to_thread(
-            CacheOwner.open, configs, tables, current_boot(), on_event=lambda _tier, reason, text: _event(reason, text)
+            CacheOwner.open,
+            configs,
+            tables,
+            current_boot(),
+            on_event=lambda _tier, reason, text: _event(reason, text),
+            seeds=[bytes.fromhex(seed) for seed in entry.data["seeds"]] if entry is not None else (),
         )
         if entry is None:
+            data = {"tiers": list(owner.roots), "seeds": [seed.hex() for seed in owner.seeds]}
             shares = (Share("worker", tuple(fds)), Share("fetcher", ("presence.%d",)))
-            await keeper.keep(Entry("cache", fds, {"tiers": list(owner.roots)}, shares))
+            await keeper.keep(Entry("cache", fds, data, shares))
         return cls(config, keeper, owner)
 
     async def run(self, sessions: Sessions) -> None:
@@ -137,9 +144,20 @@ class CacheService:
                 "limitInodes": tier.limit_inodes,
                 "usedInodes": tier.used_inodes - tier.granted.inodes,
                 "state": tier.state,
+                "reason": str(tier.reason or ""),
             }
             for tier in self._owner.usage()
         ]
+
+    def losses(self, found_by_readers: int) -> dict[str, Any]:
+        """For status: whether what earlier boots wrote has been compared, and what was not there or wrong.
+
+        `found_by_readers`: bad pages that reads met, and had fetched again."""
+        return {
+            "checked": self._checked,
+            "badPages": self._owner.bad_pages + found_by_readers,
+            "lostBytes": self._owner.lost_bytes + found_by_readers * PAGE,
+        }
 
     # --- what the control socket hears
 
@@ -160,6 +178,7 @@ class CacheService:
             {
                 "op": "welcome",
                 "tiers": list(self._owner.roots),
+                "seeds": [seed.hex() for seed in self._owner.seeds],
                 "boot": current_boot().hex(),
                 "sessions": [session.spec.to_json() for session in sessions],
             }
@@ -193,6 +212,12 @@ class CacheService:
     def table_full(self) -> None:
         self._wake.set()
 
+    def fault(self, index: int, message: dict[str, Any]) -> None:
+        self._owner.fault(index, int(message["tier"]), Reason(message["reason"]), message["message"])
+
+    def stored(self, index: int, message: dict[str, Any]) -> None:
+        self._owner.stored(index, int(message["tier"]))
+
     def event(self, message: dict[str, Any]) -> None:
         _event(message.get("reason", ""), message.get("message", ""))
 
@@ -207,8 +232,16 @@ class CacheService:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _COMMIT_S)
             self._wake.clear()
+            await self._reopen()
             await self._commit()
             await self._evict()
+
+    async def _reopen(self) -> None:
+        """Tiers whose folder somebody removed or replaced begin anew."""
+        for job in self._owner.reopen():
+            await self._run([job])
+            for sweep in self._owner.sweep(job.tier) if job.opened else ():
+                await self._run([sweep])
 
     async def _commit(self) -> None:
         async with self._turn:
@@ -279,6 +312,7 @@ class CacheService:
             await self._run([sweep])
         for verify in self._owner.verify():
             await self._run([verify])
+        self._checked = True
         if self._owner.bad_pages:
             _event(Reason.CacheCorrupt, f"{self._owner.bad_pages} pages of an earlier boot were wrong and are dropped")
 

@@ -111,6 +111,10 @@ class Control:
                     answer.set_result(message)
             case "table-full":
                 self._service.table_full()
+            case "fault":
+                self._service.fault(index, message)
+            case "stored":
+                self._service.stored(index, message)
             case "event":
                 self._service.event(message)
 

@@ -93,9 +93,14 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "uptimeSeconds": round(time.monotonic() - self._began),
-            "cache": {"tiers": self.cache.tiers()},
+            "cache": {"tiers": self.cache.tiers(), **self.cache.losses(self._bad_pages())},
         }
         return {"node": node, "mounts": mounts, "jobs": [job.to_json() for job in self.jobs.all()]}
+
+    def _bad_pages(self) -> int:
+        """What reads of living sessions found to be wrong in the cache."""
+        slots = [session.spec.slot for session in self.sessions.all()]
+        return sum(counters.read(slot)["bad_pages"] for counters in self._counters for slot in slots)
 
     async def describe(self, session: Session) -> dict[str, Any]:
         """One mount as `GET /v1/status` shows it."""

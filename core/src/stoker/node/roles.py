@@ -79,6 +79,7 @@ def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: d
         run_dir=config["run_dir"],
         workers=int(config["fuse_workers"]),
         tiers=tuple(cache.data["tiers"]),
+        seeds=tuple(bytes.fromhex(seed) for seed in cache.data["seeds"]),
         boot=current_boot(),
         pool=entries[f"pool.{index}"].fds["pool"],
         presence=[cache.fds[f"presence.{j}"] for j in range(int(config["fetchers"]))],
