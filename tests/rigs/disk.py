@@ -63,12 +63,12 @@ class Disk:
         with open(self.root / "other", "ab", buffering=0) as file:
             for size in (1 << 20, 4096):
                 with contextlib.suppress(OSError):
-                    while True:
+                    while not self._stop.is_set() and file.tell() < self.mebibytes << 20:
                         file.write(bytes(size))
 
     def _take_files(self) -> None:
         with contextlib.suppress(OSError):
-            while True:
+            while not self._stop.is_set() and self._files < 4 * self.inodes:
                 (self.root / "others" / str(self._files)).touch(exist_ok=False)
                 self._files += 1
 
