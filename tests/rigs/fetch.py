@@ -133,7 +133,9 @@ class Owner:
                 self._do(self._owner.drain_dead(0))
                 self._owner.buried(0)
             sessions = [spec.to_json() for spec in self.specs]
-            channel.send({"op": "welcome", "tiers": list(self._owner.roots), "boot": BOOT.hex(), "sessions": sessions})
+            roots, seeds = list(self._owner.roots), [seed.hex() for seed in self._owner.seeds]
+            cache = {"tiers": roots, "seeds": seeds, "boot": BOOT.hex()}
+            channel.send({"op": "welcome", **cache, "sessions": sessions})
             while True:
                 message, _ = await channel.recv()
                 self.messages.append(message)

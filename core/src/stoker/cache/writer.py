@@ -162,11 +162,15 @@ class CacheWriter:
             self._on_event(tier, reason, f"{error.strerror}; new data is read without cache")
         self._good.discard(tier)
 
+    def try_again(self, tier: int) -> None:
+        """The owner has made a tier anew: what was met on the old one is no reason to wait."""
+        self._failing_until[tier], self._retry_s[tier] = 0.0, FIRST_RETRY_S
+
     def tier_stored(self, tier: int) -> None:
         """Something was stored in a tier."""
         if tier not in self._good:
             self._good.add(tier)
-            self._failing_until[tier], self._retry_s[tier] = 0.0, FIRST_RETRY_S
+            self.try_again(tier)
             self._on_good(tier)
 
     def chunk_state(self, fill: Fill, chunk: int) -> ChunkState:

@@ -52,6 +52,7 @@ class Link:
             "session-end": lambda m: listener.session_ended(int(m["slot"]), m["id"]),
             "granted": self._granted,
             "recall": self._recall,
+            "try-again": self._try_again,
             "evict?": self._evict,
             "evicted": self._evicted,
         }
@@ -136,6 +137,10 @@ class Link:
         if writer is not None:
             nbytes, inodes = writer.credit.give_back(tier)
             self.send({"op": "returned", "tier": tier, "bytes": nbytes, "inodes": inodes})
+
+    def _try_again(self, message: Message) -> None:
+        if self._listener.writer is not None:
+            self._listener.writer.try_again(int(message["tier"]))
 
     def _evict(self, message: Message) -> None:
         writer = self._listener.writer

@@ -240,8 +240,10 @@ class CacheService:
         """Tiers whose folder somebody removed or replaced begin anew."""
         for job in self._owner.reopen():
             await self._run([job])
-            for sweep in self._owner.sweep(job.tier) if job.opened else ():
-                await self._run([sweep])
+            if job.opened:
+                for sweep in self._owner.sweep(job.tier):
+                    await self._run([sweep])
+                self._control.tell_fetchers({"op": "try-again", "tier": job.tier.number})
 
     async def _commit(self) -> None:
         async with self._turn:
