@@ -87,6 +87,8 @@ class Tier:
 
     def free(self) -> Amount:
         """What the file system would still give us."""
+        if self.folder is None:
+            return Amount()  # known to be away: when to look again is not put off by who asks
         try:
             stats = os.statvfs(self.root)
         except OSError as error:
