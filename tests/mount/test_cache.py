@@ -1,15 +1,14 @@
-"""The cache behind real mounts: over restarts and reboots, on several disks, and handed to the kernel."""
+"""The cache behind real mounts: over restarts, on several disks, and handed to the kernel."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from servers.node import Node, data_set, processes_of, running_node, wait_for
+from servers.node import Node, data_set, processes_of, wait_for
 from servers.stores import FolderStore
 
 pytestmark = pytest.mark.fuse
@@ -33,10 +32,6 @@ def end(node: Node) -> None:
     wait_for(lambda: not processes_of(node.root), what="the node ends")
 
 
-def cache_files(node: Node) -> list[Path]:
-    return [path for path in (node.root / "cache" / "objects").rglob("*") if path.is_file()]
-
-
 def test_what_was_cached_is_used_after_a_restart(node: Node, scratch: Path) -> None:
     store = FolderStore(scratch / "origin")
     contents = fill(store)
@@ -47,63 +42,6 @@ def test_what_was_cached_is_used_after_a_restart(node: Node, scratch: Path) -> N
     root = node.mount(document)
     assert {name: (root / name).read_bytes() for name in contents} == contents
     assert node.status()["bytesFromSource"] == 0
-
-
-def flip(path: Path) -> None:
-    with open(path, "r+b") as file:
-        for offset in range(0, path.stat().st_size, 5000):
-            file.seek(offset)
-            file.write(b"\xff\x00")
-
-
-def zero(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-@pytest.mark.parametrize("damage", [flip, zero, cut, remove])
-@pytest.mark.parametrize("passthrough", ["Never", "Always"])
-def test_a_reboot_that_lost_what_was_written_gives_no_wrong_byte(
-    scratch: Path, damage: Callable[[Path], None], passthrough: str
-) -> None:
-    if os.geteuid() != 0 and passthrough == "Always":
-        passthrough = "Auto"  # an ordinary user does not get passthrough; the reads must be right all the same
-    store = FolderStore(scratch / "origin")
-    contents = fill(store)
-    document = data_set("ds", store.source(), mount={"passthrough": passthrough})
-    with running_node(scratch, STOKER_BOOT_ID="before") as node:
-        node.mount(document)
-        preload(node, document)
-        end(node)
-    for path in cache_files(node):
-        damage(path)
-    with running_node(scratch, STOKER_BOOT_ID="after") as node:
-        root = node.mount(document)
-        for _ in range(2):
-            assert {name: (root / name).read_bytes() for name in contents} == contents
-        assert node.status()["bytesFromSource"] > 0
-        assert {name: (root / name).read_bytes() for name in contents} == contents
-
-
-def test_a_reboot_that_lost_nothing_reads_nothing_again(scratch: Path) -> None:
-    store = FolderStore(scratch / "origin")
-    contents = fill(store)
-    document = data_set("ds", store.source())
-    with running_node(scratch, STOKER_BOOT_ID="before") as node:
-        node.mount(document)
-        preload(node, document)
-        end(node)
-    with running_node(scratch, STOKER_BOOT_ID="after") as node:
-        root = node.mount(document)
-        assert {name: (root / name).read_bytes() for name in contents} == contents
-        assert node.status()["bytesFromSource"] == 0
 
 
 def test_several_disks_are_each_used(node: Node, scratch: Path) -> None:
