@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from servers.kills import VICTIMS, supervisor_of, template_of, whole
 from servers.node import STOKER, Node, alive, data_set, processes_of, running_node, wait_for
 from servers.scenarios import never_answers
 from servers.scripted_store import ScriptedStore
@@ -23,7 +23,6 @@ from servers.stores import Store
 pytestmark = pytest.mark.fuse
 
 SMALL = 300
-WORKERS = 2
 LARGE_BYTES = 48 << 20
 
 
@@ -86,41 +85,6 @@ class Readers:
         assert os.stat(root / "large.bin").st_size == LARGE_BYTES
 
 
-def supervisor_of(node: Node) -> list[int]:
-    """The supervisor has no lock of its own: it is found by its command line."""
-    return [pid for pid in processes_of(node.root) if b"stoker.node.supervisor" in cmdline(pid)]
-
-
-def template_of(node: Node) -> list[int]:
-    roles = {pid for role in ("daemon", "worker", "fetcher") for pid in node.pids(role)}
-    return [pid for pid in processes_of(node.root) if b"stoker.node.template" in cmdline(pid) and pid not in roles]
-
-
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def whole(node: Node) -> bool:
-    """Every process is there, and the daemon answers."""
-    try:
-        node.api("GET", "/v1/version")
-    except OSError:
-        return False
-    return bool(supervisor_of(node)) and len(node.pids("worker")) == WORKERS and bool(node.pids("fetcher"))
-
-
-VICTIMS: dict[str, Callable[[Node], list[int]]] = {
-    "worker": lambda node: node.pids("worker"),
-    "fetcher": lambda node: node.pids("fetcher"),
-    "daemon": lambda node: node.pids("daemon"),
-    "template": template_of,
-    "supervisor": supervisor_of,
-}
-
-
 def kill_one(node: Node, victim: str) -> None:
     pids = wait_for(lambda: VICTIMS[victim](node), what=f"no {victim} to kill")
     node.kill(random.choice(pids))
@@ -157,9 +121,9 @@ def test_a_mount_and_a_load_go_on_after_the_daemon_was_killed(node: Node, bucket
     assert not os.path.ismount(root)
 
 
-def _read_for_ever(path: str) -> None:
-    with open(path, "rb") as file:
-        file.read()
+def cat(path: Path) -> subprocess.Popen[bytes]:
+    """A reader in a process of its own."""
+    return subprocess.Popen(["cat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def test_a_reader_that_is_killed_while_nothing_serves_is_gone(node: Node, bucket: Store) -> None:
@@ -169,20 +133,44 @@ def test_a_reader_that_is_killed_while_nothing_serves_is_gone(node: Node, bucket
     supervisor = supervisor_of(node)[0]
     for pid in template_of(node) + node.pids("worker"):
         os.kill(pid, 19)  # SIGSTOP: alive, so nobody starts another, and serving nothing
-    reader = multiprocessing.get_context("spawn").Process(target=_read_for_ever, args=(str(root / "large.bin"),))
-    reader.start()
+    reader = cat(root / "large.bin")
     time.sleep(1.0)
     for pid in node.pids("worker"):
         os.kill(pid, 9)  # now the stopped template cannot fork another; the supervisor holds the requests
     wait_for(lambda: not node.pids("worker"))
     time.sleep(0.5)
     reader.kill()
-    wait_for(lambda: not alive(reader.pid or 0), 10, "the killed reader is in D state")
+    wait_for(lambda: reader.poll() is not None, 10, "the killed reader is in D state")
     for pid in template_of(node):
         os.kill(pid, 18)
     wait_for(lambda: whole(node))
     assert alive(supervisor)
     assert hashlib.sha256((root / "small" / "0000").read_bytes()).hexdigest()
+
+
+def test_killed_readers_are_gone_whoever_hears_of_it(node: Node, scripted_store: ScriptedStore) -> None:
+    """The kernel tells any of those who serve a mount that a reader was killed, not the one that has its request."""
+    keys = [f"f{number}" for number in range(8)]
+    for key in keys:
+        scripted_store.put(key, b"x" * 1000)
+        scripted_store.on(key, never_answers())
+    root = node.mount(data_set("ds", scripted_store.source(), cache={"policy": "WholeFile"}))
+    readers = [cat(root / key) for key in keys]
+    wait_for(lambda: all(scripted_store.count(key, "GET") for key in keys), what="every worker has some of the opens")
+    templates = template_of(node)
+    for pid in templates:
+        os.kill(pid, 19)  # SIGSTOP: no worker can be started again
+    for pid in node.pids("worker"):
+        os.kill(pid, 9)
+    for reader in readers[:4]:
+        reader.kill()  # at once: the notice finds nobody who serves
+    time.sleep(0.5)
+    for reader in readers[4:]:
+        reader.kill()
+    wait_for(lambda: not any(reader.poll() is None for reader in readers), 5, "a killed reader is in D state")
+    for pid in templates:
+        os.kill(pid, 18)
+    wait_for(lambda: whole(node))
 
 
 def test_a_session_that_nobody_serves_ends_after_its_orphan_timeout(node: Node, bucket: Store) -> None:
@@ -193,12 +181,10 @@ def test_a_session_that_nobody_serves_ends_after_its_orphan_timeout(node: Node, 
     os.kill(template, 19)  # SIGSTOP: no worker can be started again
     for pid in node.pids("worker"):
         os.kill(pid, 9)
-    reader = multiprocessing.get_context("spawn").Process(target=_read_for_ever, args=(str(root / "large.bin"),))
-    reader.start()
+    reader = cat(root / "large.bin")
     wait_for(lambda: "session aborted" in node.log())
     os.kill(template, 18)
-    reader.join(10)
-    assert reader.exitcode == 1, "the read failed"
+    assert reader.wait(10) == 1, "the read failed"
     wait_for(lambda: whole(node))
     node.mount(data_set("ds", bucket.source()))
     assert len(os.listdir(root / "small")) == SMALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -13,19 +14,44 @@ from stoker.fuse import opens
 from stoker.fuse.opens import OpenTable, create_table
 
 
+class Kernel:
+    """Backing ids of one connection: given out in order, never twice (idr_alloc_cyclic)."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.open: set[int] = set()
+
+    def take(self) -> int:
+        self.last += 1
+        self.open.add(self.last)
+        return self.last
+
+    def close(self, backing: int) -> None:
+        self.open.discard(backing)
+
+
 @pytest.fixture
-def table() -> Iterator[OpenTable]:
-    table = OpenTable(create_table())
+def kernel() -> Kernel:
+    return Kernel()
+
+
+@pytest.fixture
+def table(kernel: Kernel) -> Iterator[OpenTable]:
+    table = OpenTable(create_table(), kernel.close)
     yield table
     table.close()
 
 
-def test_the_first_open_decides_the_mode_and_the_last_release_gives_the_backing_id_back(table: OpenTable) -> None:
-    assert table.open(2, 10, lambda: 5).backing == 5
-    assert table.open(4, 10, lambda: 99).backing == 5
+def test_the_first_open_decides_the_mode_and_the_last_release_gives_the_backing_id_back(
+    table: OpenTable, kernel: Kernel
+) -> None:
+    assert table.open(2, 10, kernel.take).backing == 1
+    assert table.open(4, 10, kernel.take).backing == 1
     assert table.passthrough_inodes() == [10]
-    assert table.release(2) == 0
-    assert table.release(4) == 5
+    table.release(2)
+    assert kernel.open == {1}
+    table.release(4)
+    assert kernel.open == set()
     assert table.passthrough_inodes() == []
     assert table.open(6, 10, lambda: 0).backing == 0
 
@@ -35,11 +61,14 @@ def test_a_file_opened_in_cached_mode_stays_so_until_all_close(table: OpenTable)
     assert table.open(4, 10, lambda: 7).backing == 0
 
 
-def test_replays_change_nothing(table: OpenTable) -> None:
-    first = table.open(2, 10, lambda: 5)
-    assert table.open(2, 10, lambda: 6) == first
-    assert table.release(2) == 5
-    assert table.release(2) == 0
+def test_replays_change_nothing(table: OpenTable, kernel: Kernel) -> None:
+    first = table.open(2, 10, kernel.take)
+    assert table.open(2, 10, kernel.take) == first
+    assert kernel.open == {1}
+    for _ in range(2):
+        table.release(2)
+        assert not table.has(2)
+        assert kernel.open == set()
 
 
 def test_two_mappings_see_each_other(table: OpenTable) -> None:
@@ -49,14 +78,63 @@ def test_two_mappings_see_each_other(table: OpenTable) -> None:
     other.close()
 
 
-def test_a_holder_that_died_in_mid_change_is_repaired(table: OpenTable) -> None:
-    table.open(2, 10, lambda: 5)
-    table.open(4, 11, lambda: 0)
-    table._words[opens._DIRTY] = 1
-    table._words[table._inodes.word(table._inodes.find(10) or 0) + 2] = 17
-    table._enter_inode(12, 9)  # entered, but died before its handle was
-    assert table.release(2) == 5
+class DiedError(Exception):
+    """The holder is killed at this step."""
+
+
+class DyingWords:
+    """The shared words for a holder that dies at its n-th store."""
+
+    def __init__(self, words: memoryview, stores: int) -> None:
+        self._words, self._left = words, stores
+
+    def __getitem__(self, at: int) -> int:
+        return self._words[at]
+
+    def __setitem__(self, at: int, value: int) -> None:
+        if not self._left:
+            raise DiedError
+        self._left -= 1
+        self._words[at] = value
+
+
+@pytest.mark.parametrize("stores", range(16))
+@pytest.mark.parametrize("change", ["open", "open another", "release"])
+def test_a_holder_that_dies_at_any_step_leaks_no_backing_id(kernel: Kernel, change: str, stores: int) -> None:
+    """The one after it counts right, whatever the dead one had written and taken."""
+    fd = create_table()
+    table = OpenTable(os.dup(fd), kernel.close)
+    table.open(2, 10, kernel.take)
+    dying = OpenTable(os.dup(fd), kernel.close)
+    words = DyingWords(dying._words, stores)
+    dying._words = dying._handles.words = dying._inodes.words = words  # type: ignore[assignment]
+    with contextlib.suppress(DiedError):
+        match change:
+            case "open":
+                dying.open(4, 11, kernel.take)
+            case "open another":
+                dying.open(4, 10, kernel.take)
+            case "release":
+                dying.release(2)
+    for handle in (4, 2):
+        table.release(handle)
+    assert kernel.open == set()
     assert table.passthrough_inodes() == []
+    assert table.open(6, 10, lambda: 0).backing == 0
+    os.close(fd)
+
+
+def test_a_backing_id_that_was_taken_and_never_entered_is_closed(table: OpenTable, kernel: Kernel) -> None:
+    def dies() -> int:
+        kernel.take()
+        raise DiedError
+
+    table.open(2, 10, kernel.take)
+    for handle in (4, 6):
+        with pytest.raises(DiedError):
+            table.open(handle, 11, dies)
+    table.release(2)
+    assert kernel.open == set()
 
 
 @settings(max_examples=50, deadline=None)
@@ -74,13 +152,11 @@ def test_it_behaves_as_a_dictionary_of_sets(steps: list[tuple[bool, int, int]]) 
             owner[unique] = inode
         elif not is_open:
             at = owner.pop(unique, None)
-            expected = 0
             if at is not None:
                 model[at].discard(unique)
                 if not model[at]:
                     del model[at]
-                    expected = at + 100
-            assert table.release(unique) == expected
+            table.release(unique)
         assert sorted(table.passthrough_inodes()) == sorted(model)
     table.close()
 

@@ -2,7 +2,8 @@
 
 A reader that is killed waits in the kernel until its request is answered. So while a worker is down for longer than a
 moment, its requests are taken into its pool (the next worker answers them from there) and only the interrupted ones are
-answered, with EINTR: a killed process never stays in D state.
+answered, with EINTR: a killed process never stays in D state. The kernel hands an INTERRUPT to any of those who serve
+the connection, and whoever took it may be dead: so the kernel is asked about each request that is held.
 """
 
 from __future__ import annotations
@@ -11,9 +12,19 @@ import contextlib
 import errno
 import os
 import select
+from typing import NamedTuple
 
-from stoker.fuse.protocol import CHANGING, HEADER_SIZE, IN_HEADER, INTERRUPT_IN, NO_REPLY, Op, encode_error
+from stoker.fuse.fate import Fate, fate_of
+from stoker.fuse.protocol import CHANGING, IN_HEADER, NO_REPLY, Op, encode_error
 from stoker.fuse.slots import RECORD_SIZE, RequestPool
+
+
+class Held(NamedTuple):
+    """A request that waits: its record in the pool, its session, its operation."""
+
+    record: int
+    session: int
+    op: int
 
 
 class Holder:
@@ -23,11 +34,12 @@ class Holder:
         self._pool = RequestPool(pool_fd)
         self._epoll = select.epoll()
         self._fds: dict[int, int] = {}
-        self._pending: dict[int, tuple[int, int]] = {}
+        self._pending: dict[int, Held] = {}  # by unique id
         for left in self._pool.left():
             record = left.record if left.record >= 0 else self._take(left.session)
             if record is not None:
-                self._pending[IN_HEADER.unpack_from(left.request)[2]] = (record, left.session)
+                _length, op, unique, *_ = IN_HEADER.unpack_from(left.request)
+                self._pending[unique] = Held(record, left.session, op)
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -62,6 +74,23 @@ class Holder:
                     continue
                 self._on_request(session, fd)
 
+    def end_interrupted(self) -> None:
+        """Answer those whose readers got a signal; forget those that have their answer."""
+        for unique, held in list(self._pending.items()):
+            fd = self._fds.get(held.session)
+            fate = Fate.WAITS if fd is None else fate_of(fd, unique)
+            if (
+                fd is None or fate is Fate.WAITS or held.op == Op.RELEASE
+            ):  # a RELEASE is for the worker: it has no reader
+                continue
+            del self._pending[unique]
+            if fate is Fate.INTERRUPTED:
+                if held.op == Op.OPEN:  # the dead worker may have entered it: its successor takes it out
+                    self._pool.refuse(held.record)
+                self._answer(fd, unique, errno.EINTR)
+            if fate is Fate.ENDED or held.op != Op.OPEN:
+                self._pool.release(held.record)
+
     def close(self) -> None:
         """Stop; the requests stay in the pool for the next worker."""
         self._epoll.close()
@@ -69,21 +98,15 @@ class Holder:
     def _on_request(self, session: int, fd: int) -> None:
         length, op, unique, *_ = IN_HEADER.unpack_from(self._pool.landing)
         if op == Op.INTERRUPT:
-            self._interrupt(INTERRUPT_IN.unpack_from(self._pool.landing, HEADER_SIZE)[0])
             self._pool.answered()
+            self.end_interrupted()
         elif op in NO_REPLY:
             self._pool.answered()
         elif op in CHANGING or length > RECORD_SIZE - 24:
             self._answer(fd, unique, errno.EROFS if op in CHANGING else errno.ENAMETOOLONG)
             self._pool.answered()
         else:
-            self._pending[unique] = (self._pool.keep(session), session)
-
-    def _interrupt(self, unique: int) -> None:
-        record, session = self._pending.pop(unique, (-1, -1))
-        if record >= 0 and session in self._fds:
-            self._answer(self._fds[session], unique, errno.EINTR)
-            self._pool.release(record)
+            self._pending[unique] = Held(self._pool.keep(session), session, op)
 
     @staticmethod
     def _answer(fd: int, unique: int, error: int) -> None:

@@ -4,7 +4,8 @@ The kernel wants all opens of an inode to share one mode (cached or passthrough)
 with EIO. So all workers of a session share one table, which survives each of them: inode -> (mode, backing id, count)
 and the set of open handles. A handle is the unique id of its OPEN, so replaying an OPEN or a RELEASE changes nothing.
 The table is guarded by an fcntl lock, which dies with its holder; a holder that died in mid-change left `dirty` set,
-and the next one counts again from the handles.
+and the next one counts again from the handles, and closes the backing ids that belong to none. One that was taken from
+the kernel and not entered is found by its number: a connection gives them out in order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ HANDLES = 1 << 16
 INODES = 1 << 14
 
 # Words of 8 bytes. A handle: unique id, inode. An inode: number, backing id (0 = cached mode), count of handles.
-_DIRTY = 0
+_DIRTY, _LAST_BACKING = 0, 1
+_LOST_BACKINGS = 4  # ids above the last one entered that dead holders may have taken, one by each
 _HANDLE_BASE, _HANDLE_WORDS = 512, 2
 _INODE_BASE, _INODE_WORDS = _HANDLE_BASE + HANDLES * _HANDLE_WORDS, 3
 TABLE_SIZE = (_INODE_BASE + INODES * _INODE_WORDS) * 8
@@ -93,10 +95,11 @@ class _Probe:
 
 
 class OpenTable:
-    """The table of one session, mapped."""
+    """The table of one session, mapped. `close_backing` gives an id back to the kernel; one that is gone is fine."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, close_backing: Callable[[int], None] = lambda _backing: None) -> None:
         self._fd = fd
+        self._close_backing = close_backing
         self._map = mmap.mmap(fd, TABLE_SIZE)
         words = memoryview(self._map).cast("Q")
         self._words = words
@@ -114,36 +117,42 @@ class OpenTable:
                 return Opened(unique, self._backing(at))
             slot = self._handles.room(unique)
             if at is None:
-                at = self._enter_inode(inode, backing())
+                at = self._inodes.room(inode)
+                self._enter_inode(at, inode, backing())
             word = self._handles.word(slot)
             self._words[word + 1] = inode
             self._words[word] = unique
             self._words[self._inodes.word(at) + 2] += 1
             return Opened(unique, self._backing(at))
 
-    def release(self, handle: int) -> int:
-        """Take one open out: the backing id that nobody uses any more, or 0. An unknown handle changes nothing."""
+    def has(self, handle: int) -> bool:
+        """Whether an open is entered."""
+        with self._locked():
+            return self._handles.find(handle) is not None
+
+    def release(self, handle: int) -> None:
+        """Take one open out, and close the backing id that nobody uses any more. An unknown handle changes nothing."""
         with self._locked():
             slot = self._handles.find(handle)
             if slot is None:
-                return 0
+                return
             at = self._inodes.find(self._words[self._handles.word(slot) + 1])
             self._handles.remove(slot)
             if at is None:
-                return 0
+                return
             word = self._inodes.word(at)
             self._words[word + 2] -= 1
-            if self._words[word + 2]:
-                return 0
-            backing = self._backing(at)
-            self._inodes.remove(at)
-            return backing
+            if not self._words[word + 2]:
+                self._remove_inode(at)
 
     def passthrough_inodes(self) -> list[int]:
-        """The inodes whose cache files the kernel itself has open."""
-        with self._locked():
+        """The inodes whose cache files the kernel itself has open (and those of a change that nobody ended)."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, 8)
+        try:
             words = (self._inodes.word(slot) for slot in self._inodes.keys())  # noqa: SIM118 - not a dict
             return [self._words[word] for word in words if self._words[word + 1]]
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 8)
 
     def close(self) -> None:
         for probe in (self._handles, self._inodes):
@@ -155,12 +164,17 @@ class OpenTable:
     def _backing(self, at: int) -> int:
         return self._words[self._inodes.word(at) + 1]
 
-    def _enter_inode(self, inode: int, backing: int) -> int:
-        slot = self._inodes.room(inode)
+    def _enter_inode(self, slot: int, inode: int, backing: int) -> None:
         word = self._inodes.word(slot)
         self._words[word + 1], self._words[word + 2] = backing, 0
         self._words[word] = inode
-        return slot
+        if backing:
+            self._words[_LAST_BACKING] = backing
+
+    def _remove_inode(self, slot: int) -> None:
+        if backing := self._backing(slot):
+            self._close_backing(backing)
+        self._inodes.remove(slot)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -169,17 +183,27 @@ class OpenTable:
             if self._words[_DIRTY]:
                 self._recount()
             self._words[_DIRTY] = 1
-            yield
+            try:
+                yield
+            except OpenTableFullError:
+                self._words[_DIRTY] = 0  # said before anything was changed
+                raise
             self._words[_DIRTY] = 0
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 8)
 
     def _recount(self) -> None:
-        """The last holder died in mid-change: count each inode's handles again, drop inodes without any."""
+        """The last holder died in mid-change: count each inode's handles again, drop inodes without any.
+
+        An id above the last one entered is in nobody's table.
+        """
+        last = self._words[_LAST_BACKING]
+        for backing in range(last + 1, last + 1 + _LOST_BACKINGS):
+            self._close_backing(backing)
         counts = Counter(self._words[self._handles.word(slot) + 1] for slot in self._handles.keys())  # noqa: SIM118
         for slot in list(self._inodes.keys()):
             word = self._inodes.word(slot)
             if count := counts.get(self._words[word], 0):
                 self._words[word + 2] = count
             else:
-                self._inodes.remove(slot)
+                self._remove_inode(slot)

@@ -91,6 +91,7 @@ INIT_IN = struct.Struct("<IIIII")
 INIT_OUT = struct.Struct("<IIIIHHIIHHIIH22x")
 
 HEADER_SIZE = IN_HEADER.size  # 40 bytes
+INTERRUPT_UNIQUE = 1  # bit of an INTERRUPT's own unique id; the rest is that of the request (FUSE_INT_REQ_BIT)
 DT_DIR, DT_REG = 4, 8
 NAME_MAX = 255
 BLOCK = 4096

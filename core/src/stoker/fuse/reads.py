@@ -22,6 +22,7 @@ from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.files import File
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
 from stoker.fuse import kernel
+from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
 from stoker.fuse.requests import Answers, Buffer, Request
@@ -48,6 +49,7 @@ class Waiting:
     deadline: float
     tries: int = 0
     fetch_id: int = 0
+    tired: bool = False  # it waited at the last tick already
 
 
 @dataclass(slots=True)
@@ -90,21 +92,26 @@ class Reads:
         """OPEN of an answered-open session: what would fail fails here, and a complete file gets passthrough."""
         session = request.session
         if session.manifest.node(request.inode).is_dir:
-            self.answers.error(request, errno.EISDIR)
+            self.refuse(request, errno.EISDIR)
             return
         file = session.object(request.inode)
         if file.archived:
-            self.answers.error(request, errno_of(Reason.Archived))
-        elif session.spec.mount.policy == "WholeFile" and not self._complete(file):
+            self.refuse(request, errno_of(Reason.Archived))
+        elif self._must_load(session, file) and not session.opens.has(request.unique):  # a predecessor entered it
             self._ask(Waiting(request, file, 0, file.size, self._deadline(session)), KIND_LOAD, 0)
         else:
             self._opened(request, file)
 
+    def refuse(self, request: Request, code: int) -> None:
+        """Answer with an error. An OPEN may be in the table already, entered by a predecessor."""
+        if request.op == Op.OPEN:
+            request.session.opens.release(request.unique)
+        self.answers.error(request, code)
+
     def release(self, request: Request) -> None:
         """RELEASE: the last one of a passthrough file closes its backing id."""
         handle, *_ = RELEASE_IN.unpack_from(request.body)
-        if backing := request.session.opens.release(handle):
-            kernel.close_backing(request.session.fd, backing)
+        request.session.opens.release(handle)
         self.answers.data(request)
 
     def interrupt(self, unique: int) -> bool:
@@ -113,7 +120,7 @@ class Reads:
         if waiting is None:
             return False
         self._forget(waiting)
-        self.answers.error(waiting.request, errno.EINTR)
+        self.refuse(waiting.request, errno.EINTR)
         return True
 
     def on_reply(self, fetcher: int, reply: Reply) -> None:
@@ -149,6 +156,13 @@ class Reads:
                 self._miss(waiting, FLAG_BAD_PAGE)
             else:
                 self._answer_from(waiting, hit, data)
+
+    def end_interrupted(self) -> None:
+        """Of those that wait for long: the notice that a reader was killed may have died with whoever took it."""
+        for unique, waiting in list(self._by_unique.items()):
+            if waiting.tired and fate_of(waiting.request.session.fd, unique) is Fate.INTERRUPTED:
+                self.interrupt(unique)
+            waiting.tired = True
 
     def expire(self) -> None:
         """No request waits without a deadline."""
@@ -315,17 +329,19 @@ class Reads:
     def _fail(self, waiting: Waiting, error: StokerError) -> None:
         self._by_unique.pop(waiting.request.unique, None)
         self.counters.add(waiting.request.session.slot, Counter.ERRORS, 1)
-        self.answers.error(waiting.request, errno_of(error.reason))
+        self.refuse(waiting.request, errno_of(error.reason))
 
-    def _complete(self, file: File) -> bool:
-        return not file.cacheable or file.size == 0 or self.reader.complete(file.oid, file.size) is not None
+    def _must_load(self, session: Session, file: File) -> bool:
+        if session.spec.mount.policy != "WholeFile" or not file.cacheable or file.size == 0:
+            return False
+        return self.reader.complete(file.oid, file.size) is None
 
     def _opened(self, request: Request, file: File) -> None:
         session = request.session
         try:
             opened = session.opens.open(request.unique, request.inode, lambda: self._backing(session, file))
         except OpenTableFullError:
-            self.answers.error(request, errno.ENFILE)
+            self.refuse(request, errno.ENFILE)
             return
         flags = FOPEN_PASSTHROUGH if opened.backing else FOPEN_KEEP_CACHE
         self.answers.data(request, OPEN_OUT.pack(opened.handle, flags, opened.backing))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from typing import Any
 
 from stoker.fetch.files import File, file_of
 from stoker.fetch.session import SessionSpec
+from stoker.fuse import kernel
 from stoker.fuse.opens import OpenTable
 from stoker.fuse.protocol import Attributes
 from stoker.fuse.tree import Tree
@@ -23,7 +25,7 @@ class Session:
         self.spec = spec
         self.slot = spec.slot
         self.fd = fds[f"clone.{index}"]
-        self.opens = OpenTable(fds["opens"])
+        self.opens = OpenTable(fds["opens"], partial(kernel.close_backing, self.fd))
         self.manifest = Manifest.open(spec.manifest_path)
         mount = spec.mount
         attributes = Attributes(mount.uid, mount.gid, stat.S_IFREG | mount.file_mode, stat.S_IFDIR | mount.dir_mode)

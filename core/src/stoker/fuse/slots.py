@@ -23,9 +23,10 @@ POOL_SIZE = _RECORDS + PENDING_RECORDS * RECORD_SIZE
 # Header words (8 bytes each): which session the landing slot belongs to, what is being processed, deaths of the landing
 _SESSION, _BUSY, _LANDING_DEATHS = 0, 1, 2
 _LANDING_BUSY = 1  # value of _BUSY for the landing slot; a pending record r has r + 2
-# Record words: session + 1 (0 = free; written last), deaths, length of the request
+# Record words: session + 1 (0 = free; written last), deaths, length of the request and whether it was refused
 _R_SESSION, _R_DEATHS, _R_LENGTH, _R_BODY = 0, 1, 2, 24
 
+_REFUSED = 1 << 32  # in the word of the length
 _WORDS = _HEADER // 8
 
 
@@ -38,12 +39,16 @@ def create_pool() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A request that a dead worker left: `record` is -1 for the landing slot; `poisonous` after three deaths."""
+    """A request that a dead worker left: `record` is -1 for the landing slot; `poisonous` after three deaths.
+
+    `refused`: the keeper has answered it with EINTR, or was about to.
+    """
 
     record: int
     session: int
     request: bytes
     poisonous: bool
+    refused: bool = False
 
 
 class RequestPool:
@@ -88,7 +93,7 @@ class RequestPool:
         length = self._length[0]
         start = word * 8 + _R_BODY
         self._whole[start : start + length] = self.landing[:length]
-        self._words[word + _R_DEATHS] = 0
+        self._words[word + _R_DEATHS] = self._words[_LANDING_DEATHS]
         self._words[word + _R_LENGTH] = length
         self._words[word + _R_SESSION] = session + 1
         self.answered()
@@ -98,6 +103,10 @@ class RequestPool:
         """A pending request has its answer."""
         self._words[self._word(record) + _R_SESSION] = 0
         self._free.append(record)
+
+    def refuse(self, record: int) -> None:
+        """The keeper answers a pending OPEN with an error; the next worker must see to what that OPEN has left."""
+        self._words[self._word(record) + _R_LENGTH] |= _REFUSED
 
     def begin(self, record: int) -> None:
         """A left or pending request (-1: the landing one) is processed now: a death here counts against it."""
@@ -122,6 +131,8 @@ class RequestPool:
             word = self._word(record)
             if session := self._words[word + _R_SESSION]:
                 start = word * 8 + _R_BODY
-                request = bytes(self._whole[start : start + self._words[word + _R_LENGTH]])
-                found.append(Left(record, session - 1, request, self._words[word + _R_DEATHS] >= MAX_DEATHS))
+                length = self._words[word + _R_LENGTH]
+                request = bytes(self._whole[start : start + (length & ~_REFUSED)])
+                poisonous = self._words[word + _R_DEATHS] >= MAX_DEATHS
+                found.append(Left(record, session - 1, request, poisonous, bool(length & _REFUSED)))
         return found

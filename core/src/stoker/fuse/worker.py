@@ -24,13 +24,14 @@ from stoker.cache.presence import PresenceTable
 from stoker.cache.reader import CacheReader
 from stoker.fetch.client import FetchClient
 from stoker.fetch.counters import Counters
+from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.links import ControlLink, InterruptLink, KeeperLink
 from stoker.fuse.parts import WorkerParts
-from stoker.fuse.protocol import INTERRUPT_IN, Op
+from stoker.fuse.protocol import INTERRUPT_IN, NO_REPLY, Op
 from stoker.fuse.reads import Reads, wake_event
 from stoker.fuse.requests import Answers, Metadata, Request
 from stoker.fuse.session import Session
-from stoker.fuse.slots import RequestPool
+from stoker.fuse.slots import Left, RequestPool
 from stoker.ipc.channel import Channel, Message
 
 log = structlog.get_logger("stoker.fuse")
@@ -99,16 +100,26 @@ class Worker:
                 if left.record >= 0:
                     self._pool.release(left.record)
                 continue
-            request = Request.parse(session, memoryview(left.request), left.record)
             self._pool.begin(left.record)
-            if left.poisonous:
-                log.error("request killed three workers", op=request.op, inode=request.inode, unique=request.unique)
-                self._answers.error(request, errno.EIO)
-            else:
-                self._dispatch(request)
+            self._replay(Request.parse(session, memoryview(left.request), left.record), left)
             self._pool.end()
         for session in self._sessions.values():
             self._serve(session)
+
+    def _replay(self, request: Request, left: Left) -> None:
+        if request.op in NO_REPLY or request.op == Op.INTERRUPT:
+            self._dispatch(request)
+            return
+        fate = fate_of(request.session.fd, request.unique)
+        if fate is Fate.ENDED and not left.refused and request.op != Op.RELEASE:
+            self._answers.nothing(request)
+        elif left.refused or (fate is Fate.INTERRUPTED and request.op != Op.RELEASE):
+            self._reads.refuse(request, errno.EINTR)
+        elif left.poisonous:
+            log.error("request killed three workers", op=request.op, inode=request.inode, unique=request.unique)
+            self._reads.refuse(request, errno.EIO)
+        else:
+            self._dispatch(request)
 
     def run(self) -> None:
         """The loop."""
@@ -155,7 +166,7 @@ class Worker:
             self._route(request)
         except StokerError as error:
             log.error("request failed", op=request.op, inode=request.inode, reason=error.reason, error=error.message)
-            self._answers.error(request, errno.EIO)
+            self._reads.refuse(request, errno.EIO)
 
     def _route(self, request: Request) -> None:
         op = request.op
@@ -231,6 +242,7 @@ class Worker:
 
     def _on_tick(self) -> None:
         self._reads.expire()
+        self._reads.end_interrupted()
         touched = self._reads.touched
         if touched and self._control.connected:
             self._control.send({"op": "touch", "oids": [oid.hex() for oid in touched]})

@@ -105,6 +105,8 @@ class Supervisor:
                 self._start(key, child)
             elif child.holder is None and child.died and time.monotonic() > child.died + _HOLD_AFTER_S:
                 self._hold(key, child)
+            elif child.holder is not None:
+                child.holder.end_interrupted()
         self._abort_orphans()
 
     @staticmethod
