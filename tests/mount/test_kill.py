@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.kills import VICTIMS, supervisor_of, template_of, whole
+from servers.kills import VICTIMS, choose, kill_at_once, supervisor_of, template_of, whole
 from servers.node import STOKER, Node, alive, data_set, processes_of, running_node, wait_for
 from servers.scenarios import never_answers
 from servers.scripted_store import ScriptedStore
@@ -104,6 +104,23 @@ def test_killing_one_role_again_and_again_fails_no_read(node: Node, bucket: Stor
     assert not readers.wrong, [*readers.wrong, node.log()[-3000:]]
     assert readers.reads > 10
     assert read_all(root, digests)
+
+
+@pytest.mark.parametrize("also", [(), ("worker",)])
+def test_supervisor_and_daemon_killed_at_once_fail_no_read(node: Node, bucket: Store, also: tuple[str, ...]) -> None:
+    """A worker holds everything too, and starts the next supervisor."""
+    digests = fill(bucket)
+    root = node.mount(data_set("ds", bucket.source(), cache={"policy": "WholeFile"}))
+    readers = Readers(root, digests)
+    for _ in range(3):
+        kill_at_once(choose(node, ["supervisor", "daemon", *also], random.Random()))
+        wait_for(lambda: whole(node), 60, "the node is whole again")
+        assert node.status()["mountpoint"] == str(root)
+    readers.stop()
+    assert not readers.wrong, [*readers.wrong, node.log()[-3000:]]
+    assert read_all(root, digests)
+    node.ok("unmount", str(root))
+    assert not os.path.ismount(root)
 
 
 def read_all(root: Path, digests: dict[str, str]) -> bool:

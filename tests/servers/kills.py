@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from servers.node import Node, processes_of
 
 
 def supervisor_of(node: Node) -> list[int]:
-    """The supervisor has no lock of its own: it is found by its command line."""
-    return [pid for pid in processes_of(node.root) if b"stoker.node.supervisor" in cmdline(pid)]
+    """The one that has the lock of its role."""
+    return node.pids("supervisor")
 
 
 def template_of(node: Node) -> list[int]:
@@ -38,14 +38,19 @@ VICTIMS: dict[str, Callable[[Node], list[int]]] = {
 }
 
 
-def kill_at_once(node: Node, victims: Sequence[str], chance: random.Random) -> int:
-    """SIGKILL one process of each role named (`workers`: all of them) in the same moment; how many there were."""
+def choose(node: Node, victims: Sequence[str], chance: random.Random) -> list[int]:
+    """A living process of each role named; `workers` are all of them."""
     pids: list[int] = []
     for victim in victims:
         if victim == "workers":
             pids += node.pids("worker")
         elif found := VICTIMS[victim](node):
             pids.append(chance.choice(found))
+    return pids
+
+
+def kill_at_once(pids: Iterable[int]) -> int:
+    """SIGKILL in the same moment; how many there were."""
     return sum(sent(pid, signal.SIGKILL) for pid in pids)
 
 
@@ -59,9 +64,24 @@ def sent(pid: int, number: int) -> bool:
 
 
 def whole(node: Node, workers: int = 2) -> bool:
-    """Every process is there, and the daemon answers."""
+    """Every process is there and serves, and the daemon answers."""
+    wanted = {"keeper.sock", "control.sock", "fetch-0.sock", *(f"fuse-{index}.sock" for index in range(workers))}
+    if not wanted <= sockets(node):
+        return False
     try:
         node.api("GET", "/v1/version")
     except (OSError, ValueError):
         return False
     return bool(supervisor_of(node)) and len(node.pids("worker")) == workers and bool(node.pids("fetcher"))
+
+
+def holders(node: Node) -> set[int]:
+    """The processes that hold every descriptor: one of them must live, or the kernel ends the mounts."""
+    return {pid for role in ("supervisor", "daemon", "worker") for pid in node.pids(role)}
+
+
+def sockets(node: Node) -> set[str]:
+    """The names of those that a living process has bound."""
+    folder = f"{node.root}/run/"
+    paths = (line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines())
+    return {path.removeprefix(folder) for path in paths if path.startswith(folder)}

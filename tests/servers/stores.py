@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 
 class Store(Protocol):
@@ -58,7 +58,7 @@ class BucketStore:
     def __init__(self, client: Any, bucket: str, endpoint: str) -> None:
         self._client, self._bucket, self._endpoint = client, bucket, endpoint
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | BinaryIO) -> None:
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def delete(self, key: str) -> None:

@@ -10,17 +10,17 @@ from stoker.node.store import Entry, Share
 
 def test_each_process_gets_the_descriptors_of_its_shares() -> None:
     fds = {name: os.memfd_create(name) for name in ("main", "opens", "clone.0", "clone.1")}
-    entry = Entry("session.a", fds, {"slot": 3}, (Share("worker", ("opens", "clone.%d")),))
-    assert entry.names_for("worker", 1) == ["opens", "clone.1"]
-    assert entry.names_for("fetcher", 0) is None
+    entry = Entry("session.a", fds, {"slot": 3}, (Share("fetcher", ("opens", "clone.%d")),))
+    assert entry.names_for("fetcher", 1) == ["opens", "clone.1"]
+    assert entry.names_for("worker", 0) == list(fds), "the third holder of everything"
     assert entry.names_for("daemon", 0) == list(fds)
     entry.close()
 
 
 def test_a_share_of_one_index_is_for_that_process_only() -> None:
-    entry = Entry("pool.1", {"pool": os.memfd_create("pool")}, {}, (Share("worker", ("pool",), 1),))
-    assert entry.names_for("worker", 1) == ["pool"]
-    assert entry.names_for("worker", 0) is None
+    entry = Entry("pool.1", {"pool": os.memfd_create("pool")}, {}, (Share("fetcher", ("pool",), 1),))
+    assert entry.names_for("fetcher", 1) == ["pool"]
+    assert entry.names_for("fetcher", 0) is None
     entry.close()
 
 

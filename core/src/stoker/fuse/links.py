@@ -19,7 +19,7 @@ from stoker.ipc.channel import Channel, ChannelClosedError, Message
 Watch = Callable[[int, Callable[[int], None]], None]
 Unwatch = Callable[[int], None]
 
-_LOST_S = 20.0  # supervisor and daemon start each other again within a second; this long means that both are gone
+_LOST_S = 60.0  # a dead supervisor is replaced within a second or two; after this long nobody can
 _UNIQUE = struct.Struct("<Q")
 
 
@@ -92,15 +92,13 @@ class _Link(ABC):
 class KeeperLink(_Link):
     """To the supervisor: sessions with their descriptors."""
 
-    def __init__(
-        self, parts: WorkerParts, channel: Channel, on_message: Callable[[Message, dict[str, int]], None]
-    ) -> None:
+    def __init__(self, parts: WorkerParts, channel: Channel, on_message: Callable[[Message, list[int]], None]) -> None:
         hello = {"op": "hello", "role": "worker", "index": parts.index}
         super().__init__(os.path.join(parts.run_dir, "keeper.sock"), hello, channel)
         self._handle = on_message
 
     def _on_message(self, message: Message, fds: list[int]) -> None:
-        self._handle(message, dict(zip(message.get("names", []), fds, strict=True)))
+        self._handle(message, fds)
 
 
 class ControlLink(_Link):

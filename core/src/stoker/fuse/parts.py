@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from stoker.ipc.channel import Message
+
+
+class Third(Protocol):
+    """The third holder of everything that the supervisor keeps: this worker, beside supervisor and daemon."""
+
+    def keep(self, message: Message, fds: list[int]) -> None:
+        """The descriptors are the holder's from now on."""
+
+    def drop(self, key: str) -> None: ...
+
+    def revive(self) -> None:
+        """Called again and again while the supervisor is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +34,4 @@ class WorkerParts:
     pool: int
     presence: Sequence[int]
     counters: int
+    third: Third

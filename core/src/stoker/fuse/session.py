@@ -19,13 +19,16 @@ _REMEMBERED_OBJECTS = 1 << 16
 
 
 class Session:
-    """One session in one worker. `slot` is its small number in requests and counters, `fd` this worker's clone."""
+    """One session in one worker. `slot` is its small number in requests and counters, `fd` this worker's clone.
+
+    It duplicates what it needs of the descriptors.
+    """
 
     def __init__(self, spec: SessionSpec, fds: dict[str, int], index: int) -> None:
         self.spec = spec
         self.slot = spec.slot
-        self.fd = fds[f"clone.{index}"]
-        self.opens = OpenTable(fds["opens"], partial(kernel.close_backing, self.fd))
+        self.fd = os.dup(fds[f"clone.{index}"])
+        self.opens = OpenTable(os.dup(fds["opens"]), partial(kernel.close_backing, self.fd))
         self.manifest = Manifest.open(spec.manifest_path)
         mount = spec.mount
         attributes = Attributes(mount.uid, mount.gid, stat.S_IFREG | mount.file_mode, stat.S_IFDIR | mount.dir_mode)

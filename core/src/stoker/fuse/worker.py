@@ -47,6 +47,7 @@ class Worker:
 
     def __init__(self, parts: WorkerParts, keeper: Channel) -> None:
         self._index = parts.index
+        self._third = parts.third
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._sessions: dict[int, Session] = {}
@@ -74,13 +75,12 @@ class Worker:
     def add_session(self, key: str, data: dict[str, Any], fds: dict[str, int]) -> None:
         """Serve one more connection; one that is served already (the keeper said it again) changes nothing.
 
-        A session that had its slot has ended: a keeper died before it could say so."""
+        A session that had its slot has ended: a keeper died before it could say so. The descriptors stay the caller's.
+        """
         slot = int(data["slot"])
         for other in [other for other, its in self._keys.items() if its == slot and other != key]:
             self._end_session(other)
-        if slot in self._sessions:
-            for fd in fds.values():
-                os.close(fd)
+        if slot in self._sessions or not data["mountpoint"]:
             return
         try:
             session = Session.from_entry(data, fds, self._index)
@@ -215,17 +215,17 @@ class Worker:
 
     # --- messages
 
-    def _on_keeper(self, message: Message, fds: dict[str, int]) -> None:
-        if message["op"] == "keep" and message["key"].startswith("session."):
-            self.add_session(message["key"], message["data"], fds)
-            session = self._sessions.get(int(message["data"]["slot"]))
-            if session is not None and session.fd not in self._handlers:
-                self._serve(session)
-            return
-        for fd in fds.values():
-            os.close(fd)
-        if message["op"] == "drop":
+    def _on_keeper(self, message: Message, fds: list[int]) -> None:
+        if message["op"] == "keep":
+            self._third.keep(message, fds)
+            if message["key"].startswith("session."):
+                self.add_session(message["key"], message["data"], dict(zip(message["names"], fds, strict=True)))
+                session = self._sessions.get(int(message["data"]["slot"]))
+                if session is not None and session.fd not in self._handlers:
+                    self._serve(session)
+        elif message["op"] == "drop":
             self._end_session(message["key"])
+            self._third.drop(message["key"])
 
     def _end_session(self, key: str) -> None:
         session = self._sessions.pop(self._keys.pop(key, -1), None)
@@ -247,6 +247,8 @@ class Worker:
         if touched and self._control.connected:
             self._control.send({"op": "touch", "oids": [oid.hex() for oid in touched]})
             self._reads.touched = set()
+        if not self._keeper.connected:
+            self._third.revive()
         if self._keeper.lost and self._control.lost:
             log.error("supervisor and daemon are both gone; the mounts end")
             self._running = False

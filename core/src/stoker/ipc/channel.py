@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -65,6 +66,12 @@ class Channel:
     def pending(self) -> bool:
         """Whether the outbox holds packets that the peer has not taken yet."""
         return bool(self._outbox)
+
+    def wait(self, events: int, timeout_s: float) -> bool:
+        """Whether the socket is ready in time for `select.POLLIN` or `POLLOUT` (select() takes no file above 1,023)."""
+        poll = select.poll()
+        poll.register(self.fileno(), events)
+        return bool(poll.poll(timeout_s * 1000))
 
     def peer_pid(self) -> int:
         """The process id of the peer when it connected (SO_PEERCRED)."""

@@ -14,13 +14,13 @@ def lock_path(run_dir: str, role: str, index: int) -> str:
     return os.path.join(run_dir, f"{role}-{index}.lock")
 
 
-def hold_role(run_dir: str, role: str, index: int) -> int:
+def hold_role(run_dir: str, role: str, index: int, timeout_s: float = LOCK_TIMEOUT_S) -> int:
     """Become the one process of this role and index: wait until the predecessor is dead. The lock's descriptor.
 
     Raises TimeoutError when the predecessor lives on.
     """
     fd = os.open(lock_path(run_dir, role, index), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    end = time.monotonic() + LOCK_TIMEOUT_S
+    end = time.monotonic() + timeout_s
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

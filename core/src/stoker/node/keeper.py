@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +12,7 @@ import structlog
 
 from stoker.ipc.channel import AsyncChannel, Channel, ChannelClosedError
 from stoker.node.store import Entry
+from stoker.node.successor import hand_over, start_supervisor
 
 log = structlog.get_logger("stoker.node")
 
@@ -85,15 +84,6 @@ class Keeper:
         if self._supervisor is not None:
             await asyncio.to_thread(self._supervisor.wait)
         log.warning("supervisor ended; starting another")
-        ours, theirs = Channel.pair()
-        fd = theirs.detach()
-        arguments = [sys.executable, "-m", "stoker.node.supervisor", json.dumps(self._config), str(fd)]
-        # Popen, not asyncio's: this child outlives the loop, and the call takes a millisecond.
-        self._supervisor = subprocess.Popen(  # noqa: ASYNC220
-            arguments, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        os.close(fd)
-        self._channel = AsyncChannel(ours)
-        for entry in self.entries.values():
-            entry.send_all(self._channel)
-        self._say_wanted()
+        self._supervisor, channel = start_supervisor(self._config)
+        self._channel = AsyncChannel(channel)
+        hand_over(self._channel, self.entries, self._wanted)

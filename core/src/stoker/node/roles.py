@@ -72,6 +72,7 @@ def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: d
     from stoker.cache.boot import current_boot
     from stoker.fuse.parts import WorkerParts
     from stoker.fuse.worker import Worker
+    from stoker.node.successor import ThirdHolder
 
     cache = entries["cache"]
     parts = WorkerParts(
@@ -84,6 +85,7 @@ def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: d
         pool=entries[f"pool.{index}"].fds["pool"],
         presence=[cache.fds[f"presence.{j}"] for j in range(int(config["fetchers"]))],
         counters=entries[f"counters.worker.{index}"].fds["counters"],
+        third=ThirdHolder(config, entries),
     )
     worker = Worker(parts, channel)
     for entry in entries.values():

@@ -1,6 +1,7 @@
 """Descriptors with a name and a description, kept by one process for another so that they outlive it.
 
-The supervisor and the daemon each hold every entry; workers and fetchers are sent the part that is theirs.
+Supervisor, daemon and workers each hold every entry, so that any of them can give it to the others; a fetcher is sent
+the part that is its own.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Entry:
     shares: tuple[Share, ...] = ()
 
     def names_for(self, role: str, index: int) -> list[str] | None:
-        """Which descriptors a process gets; None when the entry is not for it. The daemon gets everything."""
-        if role == "daemon":
+        """Which descriptors a process gets; None when the entry is not for it. Daemon and workers get everything."""
+        if role in ("daemon", "worker"):
             return list(self.fds)
         found = [share for share in self.shares if share.matches(role, index)]
         if not found:

@@ -2,7 +2,7 @@
 
 It holds a duplicate of every descriptor (so the kernel never sees the last holder of a clone die), forks roles from the
 warm template, and starts each again when it dies. The daemon holds the same and starts a new supervisor when this one
-dies; that one is handed everything again (`adopt`). docs/design/processes.md has the protocol.
+dies, and so does a worker when both are dead; that one is handed everything again (`adopt`). docs/design/resume.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -22,7 +23,7 @@ from typing import Any
 
 from stoker.fuse.hold import Holder
 from stoker.ipc.channel import Channel, ChannelClosedError, listen
-from stoker.node.alive import living
+from stoker.node.alive import hold_role, living
 from stoker.node.forks import Template
 from stoker.node.loop import Loop
 from stoker.node.statefolder import start_error_file, take_state
@@ -36,6 +37,7 @@ _BACKOFF_S = (0.0, 0.0, 0.02, 0.1, 0.2, 0.5)  # a fork from the template is chea
 _HOLD_AFTER_S = 0.3  # a worker is normally back in milliseconds; only a longer gap needs someone to answer interrupts
 _STOP_GRACE_S = 5.0
 _ADOPT_TIMEOUT_S = 10.0
+_ALONE_TIMEOUT_S = 2.0  # a dead predecessor's lock is free in milliseconds
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class Supervisor:
     stopping: bool = False
     exit_code: int = 0
     _loop: Loop = field(default_factory=Loop)
+    _handed: bool = False
     _guests: list[Channel] = field(default_factory=list)
     _template: Template = field(init=False)
 
@@ -77,20 +80,23 @@ class Supervisor:
         self._clean_up()
         return self.exit_code
 
-    def adopt(self, channel: Channel) -> None:
-        """Take over from a dead supervisor: the daemon has sent every entry it holds, then what it wants to run.
+    def adopt(self, channel: Channel) -> bool:
+        """Take over from a dead supervisor: the daemon, or a worker, sends every entry it holds and what is to run.
 
-        It may be dead by now: what it sent is in the socket all the same.
+        It may be dead by now: what it sent is in the socket all the same. False when that was not everything.
         """
         with contextlib.suppress(ChannelClosedError):
-            while len(self.wanted) == 1 and select.select([channel.fileno()], [], [], _ADOPT_TIMEOUT_S)[0]:
+            while not self._handed and channel.wait(select.POLLIN, _ADOPT_TIMEOUT_S):
                 while (item := channel.recv()) is not None:
                     self._on_message(channel, *item)
+        if not self._handed:
+            return False
         pidfd = living(self.config["run_dir"], *DAEMON)
         if pidfd is None:
             channel.close()
         else:
             self._attach(DAEMON, pidfd, channel)
+        return True
 
     # --- the children
 
@@ -98,12 +104,12 @@ class Supervisor:
         if not self.stopping:
             self._template.be_running()
         for key in [(role, index) for role, count in self.wanted.items() for index in range(count)]:
-            child = self.children.setdefault(key, Child())
+            child = self.children.setdefault(key, Child(died=time.monotonic()))
             if child.pidfd >= 0:
                 continue
             if not self.stopping and not child.asked and time.monotonic() >= child.died + self._delay(child):
                 self._start(key, child)
-            elif child.holder is None and child.died and time.monotonic() > child.died + _HOLD_AFTER_S:
+            elif child.holder is None and time.monotonic() > child.died + _HOLD_AFTER_S:
                 self._hold(key, child)
             elif child.holder is not None:
                 child.holder.end_interrupted()
@@ -143,7 +149,7 @@ class Supervisor:
         """Entries are small and the peer starts reading at once; a peer that is gone shows by its pidfd."""
         with contextlib.suppress(ChannelClosedError):
             send()
-            while channel.pending and select.select([], [channel.fileno()], [], 1.0)[1]:
+            while channel.pending and channel.wait(select.POLLOUT, 1.0):
                 channel.flush()
 
     def _attach(self, key: Key, pidfd: int, channel: Channel | None) -> None:
@@ -186,7 +192,7 @@ class Supervisor:
         workers = [child for (role, _), child in self.children.items() if role == "worker"]
         if not workers or any(child.pidfd >= 0 for child in workers):
             return
-        waited = time.monotonic() - max(child.died or child.started for child in workers)
+        waited = time.monotonic() - max(child.died for child in workers)
         for entry in [e for e in self.store.values() if waited > e.data.get("orphanTimeout", float("inf"))]:
             event = {"event": "no worker served the session; it is aborted", "key": entry.key, "seconds": round(waited)}
             print(json.dumps(event), file=sys.stderr, flush=True)
@@ -222,6 +228,8 @@ class Supervisor:
             case "exit":
                 self._report(message["error"])
                 self._stop(int(message["code"]))
+            case "handed":
+                self._handed = True
             case "hello":
                 self._on_hello(channel, (message["role"], int(message["index"])))
 
@@ -326,16 +334,30 @@ class Supervisor:
         return 0.02 if waiting else 5.0
 
 
+def be_the_only_one(config: dict[str, Any]) -> bool:
+    """Take the lock of the role, which this process holds as long as it lives; False when another supervisor has it."""
+    try:
+        hold_role(config["run_dir"], "supervisor", 0, _ALONE_TIMEOUT_S)
+    except TimeoutError:
+        return False
+    return True
+
+
 def main(arguments: list[str]) -> int:
     """`supervisor CONFIG_JSON [ADOPT_FD]`: run the node until it is told to exit."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each process keeps all clones of all sessions
     supervisor = Supervisor(json.loads(arguments[0]))
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGINT, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGALRM, lambda *_: supervisor.kill_all())
     if len(arguments) > 1:
-        supervisor.adopt(Channel(socket.socket(fileno=int(arguments[1]))))
+        channel = Channel(socket.socket(fileno=int(arguments[1])))
+        if not be_the_only_one(supervisor.config) or not supervisor.adopt(channel):
+            return 1
     else:
         supervisor.store["lock"] = Entry("lock", {"lock": take_state(supervisor.config)})
+        be_the_only_one(supervisor.config)
     return supervisor.run()
 
 
