@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.protocol import CHANGING, IN_HEADER, NO_REPLY, Op, encode_error
+from stoker.fuse.requests import RequestKey
 from stoker.fuse.slots import RECORD_SIZE, RequestPool
 
 
 class Held(NamedTuple):
-    """A request that waits: its record in the pool, its session, its operation."""
+    """A request that waits: its record in the pool, its operation."""
 
     record: int
-    session: int
     op: int
 
 
@@ -34,12 +34,12 @@ class Holder:
         self._pool = RequestPool(pool_fd)
         self._epoll = select.epoll()
         self._fds: dict[int, int] = {}
-        self._pending: dict[int, Held] = {}  # by unique id
+        self._pending: dict[RequestKey, Held] = {}
         for left in self._pool.left():
             record = left.record if left.record >= 0 else self._take(left.session)
             if record is not None:
                 _length, op, unique, *_ = IN_HEADER.unpack_from(left.request)
-                self._pending[unique] = Held(record, left.session, op)
+                self._pending[left.session, unique] = Held(record, op)
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -76,14 +76,13 @@ class Holder:
 
     def end_interrupted(self) -> None:
         """Answer those whose readers got a signal; forget those that have their answer."""
-        for unique, held in list(self._pending.items()):
-            fd = self._fds.get(held.session)
+        for (session, unique), held in list(self._pending.items()):
+            fd = self._fds.get(session)
             fate = Fate.WAITS if fd is None else fate_of(fd, unique)
-            if (
-                fd is None or fate is Fate.WAITS or held.op == Op.RELEASE
-            ):  # a RELEASE is for the worker: it has no reader
+            # A RELEASE is for the worker: it has no reader.
+            if fd is None or fate is Fate.WAITS or held.op == Op.RELEASE:
                 continue
-            del self._pending[unique]
+            del self._pending[session, unique]
             if fate is Fate.INTERRUPTED:
                 if held.op == Op.OPEN:  # the dead worker may have entered it: its successor takes it out
                     self._pool.refuse(held.record)
@@ -106,7 +105,7 @@ class Holder:
             self._answer(fd, unique, errno.EROFS if op in CHANGING else errno.ENAMETOOLONG)
             self._pool.answered()
         else:
-            self._pending[unique] = Held(self._pool.keep(session), session, op)
+            self._pending[session, unique] = Held(self._pool.keep(session), op)
 
     @staticmethod
     def _answer(fd: int, unique: int, error: int) -> None:

@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from stoker.fuse.parts import WorkerParts
+from stoker.fuse.requests import RequestKey
 from stoker.ipc.channel import Channel, ChannelClosedError, Message
 
 Watch = Callable[[int, Callable[[int], None]], None]
 Unwatch = Callable[[int], None]
 
 _LOST_S = 60.0  # a dead supervisor is replaced within a second or two; after this long nobody can
-_UNIQUE = struct.Struct("<Q")
+_KEY = struct.Struct("<QQ")
 
 
 class _Link(ABC):
@@ -118,7 +119,7 @@ class ControlLink(_Link):
 class InterruptLink:
     """Between workers: the kernel gives an INTERRUPT to any of them, the request may wait in another."""
 
-    def __init__(self, parts: WorkerParts, on_interrupt: Callable[[int], bool]) -> None:
+    def __init__(self, parts: WorkerParts, on_interrupt: Callable[[RequestKey], bool]) -> None:
         path = os.path.join(parts.run_dir, f"fuse-{parts.index}.sock")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -132,13 +133,14 @@ class InterruptLink:
     def attach(self, watch: Watch, _unwatch: Unwatch) -> None:
         watch(self._sock.fileno(), lambda _events: self._on_readable())
 
-    def broadcast(self, unique: int) -> None:
+    def broadcast(self, key: RequestKey) -> None:
         """Tell the others. A full queue of a stopped worker is skipped; its successor finds the request in its pool."""
         for path in self._others:
             with contextlib.suppress(OSError):
-                self._sock.sendto(_UNIQUE.pack(unique), path)
+                self._sock.sendto(_KEY.pack(*key), path)
 
     def _on_readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._on_interrupt(_UNIQUE.unpack(self._sock.recv(_UNIQUE.size))[0])
+                session, unique = _KEY.unpack(self._sock.recv(_KEY.size))
+                self._on_interrupt((session, unique))

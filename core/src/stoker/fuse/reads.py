@@ -8,32 +8,25 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason, errno_of
-from stoker.cache.layout import CHUNK, fetcher_of, page_span
+from stoker.cache.layout import fetcher_of, page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.files import File
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
 from stoker.fuse import kernel
+from stoker.fuse.diskreads import DiskReads
 from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
-from stoker.fuse.requests import Answers, Buffer, Request
+from stoker.fuse.requests import Answers, Buffer, Request, RequestKey
 from stoker.fuse.session import Session
 
-_DISK_THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
-_DISK_AHEAD = 4 << 20
-_SPIN_S = 0.0005  # a good disk has answered by then; a thread costs 20 system calls and 0.2 ms of two cores
-_REMEMBERED_ENDS = 4096
-_REMEMBERED_HOT = 16384  # chunks: what a node fetches in a while of _CLEAN_S at 2 GB/s
-_CLEAN_S = 35.0  # the kernel writes what has been dirty for 30 s (vm.dirty_expire_centisecs)
 _MAX_TRIES = 4  # the cache may be evicted between "it is there" and the read; then the bytes come inline
 _GRACE_S = 15.0  # a fetcher ends every request by its own deadline; this is for one that does not
 
@@ -60,17 +53,10 @@ class Reads:
     fetchers: Sequence[FetchClient]
     answers: Answers
     counters: Counters
-    wake: Callable[[], None]  # makes the loop call `finish_disk_reads` (from any thread)
+    disk: DiskReads
     touched: set[bytes] = field(default_factory=set)
-    _ends: dict[bytes, int] = field(default_factory=dict)  # where the last read of an object from disk ended
-    _read_hot: deque[tuple[float, File, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_HOT))
-    _by_unique: dict[int, Waiting] = field(default_factory=dict)
+    _waiting: dict[RequestKey, Waiting] = field(default_factory=dict)
     _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
-    _done: deque[tuple[Waiting, Hit, Buffer | None]] = field(default_factory=deque)
-    _soon: deque[tuple[Waiting, Hit, float]] = field(default_factory=deque)
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
-    )
 
     def read(self, request: Request) -> None:
         """READ: answer, or wait."""
@@ -114,9 +100,9 @@ class Reads:
         request.session.opens.release(handle)
         self.answers.data(request)
 
-    def interrupt(self, unique: int) -> bool:
+    def interrupt(self, key: RequestKey) -> bool:
         """Answer a waiting request with EINTR; False when it is not here."""
-        waiting = self._by_unique.pop(unique, None)
+        waiting = self._waiting.pop(key, None)
         if waiting is None:
             return False
         self._forget(waiting)
@@ -134,23 +120,18 @@ class Reads:
         elif reply.status == Status.ERROR:
             self._refused(waiting, StokerError.from_json(reply.error()))
         elif waiting.request.op == Op.OPEN:
-            self._by_unique.pop(waiting.request.unique, None)
+            self._waiting.pop(waiting.request.key, None)
             self._opened(waiting.request, waiting.file)
         elif reply.status == Status.DATA:
             self._answer(waiting, reply.data)
         else:
             self._serve(waiting, first=False)
 
-    @property
-    def spinning(self) -> bool:
-        """Whether `look_again` should be called at once."""
-        return bool(self._soon)
-
     def finish_disk_reads(self) -> None:
-        """Answer what the threads have read since."""
-        while self._done:
-            waiting, hit, data = self._done.popleft()
-            if self._by_unique.get(waiting.request.unique) is not waiting:
+        """Answer what the disk has brought since."""
+        for key, hit, data in self.disk.ended(self._waiting.__contains__):
+            waiting = self._waiting.get(key)
+            if waiting is None:
                 continue  # interrupted, or past its deadline
             if data is None:
                 self._miss(waiting, FLAG_BAD_PAGE)
@@ -159,24 +140,24 @@ class Reads:
 
     def end_interrupted(self) -> None:
         """Of those that wait for long: the notice that a reader was killed may have died with whoever took it."""
-        for unique, waiting in list(self._by_unique.items()):
-            if waiting.tired and fate_of(waiting.request.session.fd, unique) is Fate.INTERRUPTED:
-                self.interrupt(unique)
+        for key, waiting in list(self._waiting.items()):
+            if waiting.tired and fate_of(waiting.request.session.fd, waiting.request.unique) is Fate.INTERRUPTED:
+                self.interrupt(key)
             waiting.tired = True
 
     def expire(self) -> None:
         """No request waits without a deadline."""
         now = time.monotonic()
-        self._drop_read(now)
-        for waiting in [w for w in self._by_unique.values() if w.deadline < now]:
+        self.disk.let_go_written(now)
+        for waiting in [w for w in self._waiting.values() if w.deadline < now]:
             self._forget(waiting)
             self._fail(waiting, StokerError(Reason.Timeout, "no answer from the fetcher"))
 
     def drop_session(self, session: Session) -> None:
         """The connection is gone: nobody waits for these answers."""
-        for waiting in [w for w in self._by_unique.values() if w.request.session is session]:
+        for waiting in [w for w in self._waiting.values() if w.request.session is session]:
             self._forget(waiting)
-            self._by_unique.pop(waiting.request.unique, None)
+            self._waiting.pop(waiting.request.key, None)
             self.answers.nothing(waiting.request)
 
     @staticmethod
@@ -206,79 +187,19 @@ class Reads:
         try:
             data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length, nowait=True)
         except BlockingIOError:
-            self._from_disk(waiting, hit)
+            self._wait(waiting)
+            self.disk.begin(waiting.request.key, file, hit, waiting.offset, waiting.length)
         except BadPage:
             self._miss(waiting, FLAG_BAD_PAGE)
         else:
             self._answer_from(waiting, hit, data)
-            if file.oid in self._ends:
-                self._ends[file.oid] = waiting.offset + waiting.length
+            self.disk.found(file, waiting.offset + waiting.length)
 
     def _answer_from(self, waiting: Waiting, hit: Hit, data: Buffer) -> None:
-        """Answer, and hold the bytes in memory once: the kernel keeps them for the mount from now on.
-
-        By chunk, when its last byte was read: the kernel drops only whole folios, which are larger than one read. What
-        was just fetched is not on disk yet, and giving it up would make this process write it: that comes later.
-        """
+        """Answer. Memory holds the bytes twice then, unless passthrough makes the mount's pages those of the file."""
         self._answer(waiting, data)
-        stop = waiting.offset + waiting.length
-        shared = waiting.request.session.spec.mount.passthrough  # there the mount's pages are those of the cache file
-        if shared or (stop % CHUNK and stop != waiting.file.size):
-            return
-        start = (stop - 1) // CHUNK * CHUNK
-        if waiting.file.oid in self._ends:
-            os.posix_fadvise(hit.fd, start, stop - start, os.POSIX_FADV_DONTNEED)
-        else:
-            self._read_hot.append((time.monotonic() + _CLEAN_S, waiting.file, start, stop))
-
-    def _drop_read(self, now: float) -> None:
-        """Let go of chunks that were read while they were new: the kernel has written them to disk by now."""
-        while self._read_hot and self._read_hot[0][0] < now:
-            _due, file, start, stop = self._read_hot.popleft()
-            hit = self.reader.find(file.oid, file.size, *page_span(start, stop - start, file.size))
-            if hit is not None:
-                os.posix_fadvise(hit.fd, start, stop - start, os.POSIX_FADV_DONTNEED)
-
-    def _from_disk(self, waiting: Waiting, hit: Hit) -> None:
-        """Ask the disk and look again soon; what takes longer is a thread's. For a sequential reader the disk is asked
-        to go ahead, so that the next reads find memory."""
-        sequential = self._ends.get(waiting.file.oid) == waiting.offset > 0
-        os.posix_fadvise(hit.fd, waiting.offset, _DISK_AHEAD if sequential else waiting.length, os.POSIX_FADV_WILLNEED)
-        if len(self._ends) > _REMEMBERED_ENDS:
-            self._ends.clear()
-        self._ends[waiting.file.oid] = waiting.offset + waiting.length
-        self._wait(waiting)
-        self._soon.append((waiting, hit, time.monotonic() + _SPIN_S))
-
-    def look_again(self) -> None:
-        """Answer what the disk has brought since."""
-        for _ in range(len(self._soon)):
-            waiting, hit, until = self._soon.popleft()
-            file = waiting.file
-            if self._by_unique.get(waiting.request.unique) is not waiting:
-                continue  # interrupted
-            try:
-                data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length, nowait=True)
-            except BlockingIOError:
-                if time.monotonic() < until:
-                    self._soon.append((waiting, hit, until))
-                else:
-                    self._threads.submit(self._disk_read, waiting, hit)
-            except BadPage:
-                self._miss(waiting, FLAG_BAD_PAGE)
-            else:
-                self._answer_from(waiting, hit, data)
-
-    def _disk_read(self, waiting: Waiting, hit: Hit) -> None:
-        """In a thread. None means that a page is not what it should be."""
-        file = waiting.file
-        data: Buffer | None
-        try:
-            data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length)
-        except BadPage:
-            data = None
-        self._done.append((waiting, hit, data))
-        self.wake()
+        if not waiting.request.session.spec.mount.passthrough:
+            self.disk.let_go(waiting.file, hit, waiting.offset + waiting.length)
 
     def _miss(self, waiting: Waiting, flags: int) -> None:
         waiting.tries += 1
@@ -306,7 +227,7 @@ class Reads:
 
     def _wait(self, waiting: Waiting) -> None:
         self.answers.keep(waiting.request)
-        self._by_unique[waiting.request.unique] = waiting
+        self._waiting[waiting.request.key] = waiting
 
     def _forget(self, waiting: Waiting) -> None:
         if waiting.fetch_id:
@@ -316,18 +237,18 @@ class Reads:
             waiting.fetch_id = 0
 
     def _answer(self, waiting: Waiting, data: Buffer) -> None:
-        self._by_unique.pop(waiting.request.unique, None)
+        self._waiting.pop(waiting.request.key, None)
         self.answers.data(waiting.request, data)
 
     def _refused(self, waiting: Waiting, error: StokerError) -> None:
         if waiting.request.op == Op.OPEN and error.reason is Reason.CacheFull:
-            self._by_unique.pop(waiting.request.unique, None)  # a whole file that cannot fit is streamed
+            self._waiting.pop(waiting.request.key, None)  # a whole file that cannot fit is streamed
             self._opened(waiting.request, waiting.file)
         else:
             self._fail(waiting, error)
 
     def _fail(self, waiting: Waiting, error: StokerError) -> None:
-        self._by_unique.pop(waiting.request.unique, None)
+        self._waiting.pop(waiting.request.key, None)
         self.counters.add(waiting.request.session.slot, Counter.ERRORS, 1)
         self.refuse(waiting.request, errno_of(error.reason))
 

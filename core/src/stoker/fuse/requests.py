@@ -23,6 +23,8 @@ from stoker.fuse.session import Session
 from stoker.fuse.slots import RequestPool
 
 Buffer = bytes | bytearray | memoryview
+RequestKey = tuple[int, int]
+"""Session and unique id: the kernel numbers the requests of each connection on its own."""
 
 XATTRS = (b"user.stoker.uri", b"user.stoker.etag", b"user.stoker.cached")
 
@@ -37,6 +39,10 @@ class Request:
     inode: int
     body: memoryview
     record: int = -1
+
+    @property
+    def key(self) -> RequestKey:
+        return self.session.slot, self.unique
 
     @classmethod
     def parse(cls, session: Session, raw: memoryview, record: int = -1) -> Request:

@@ -24,6 +24,7 @@ from stoker.cache.presence import PresenceTable
 from stoker.cache.reader import CacheReader
 from stoker.fetch.client import FetchClient
 from stoker.fetch.counters import Counters
+from stoker.fuse.diskreads import DiskReads
 from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.links import ControlLink, InterruptLink, KeeperLink
 from stoker.fuse.parts import WorkerParts
@@ -63,7 +64,7 @@ class Worker:
         self._fetchers = [FetchClient(path) for path in paths]
         event, wake = wake_event()
         self._counters = Counters(parts.counters)
-        self._reads = Reads(self._reader, self._fetchers, self._answers, self._counters, wake)
+        self._reads = Reads(self._reader, self._fetchers, self._answers, self._counters, DiskReads(self._reader, wake))
         self._metadata = Metadata(self._answers, self._cached_percent)
         self._keeper = KeeperLink(parts, keeper, self._on_keeper)
         self._control = ControlLink(parts, self._on_control)
@@ -132,7 +133,8 @@ class Worker:
             for fd, events in self._poll():
                 if handler := self._handlers.get(fd):
                     handler(events)
-            self._reads.look_again()
+            if self._reads.disk.spinning:
+                self._reads.finish_disk_reads()
             if (now := time.monotonic()) - tick >= _TICK_S:
                 tick = now
                 self._on_tick()
@@ -173,10 +175,10 @@ class Worker:
         if op == Op.READ:
             self._reads.read(request)
         elif op == Op.INTERRUPT:
-            unique = INTERRUPT_IN.unpack_from(request.body)[0]
+            key = request.session.slot, INTERRUPT_IN.unpack_from(request.body)[0]
             self._answers.nothing(request)
-            if not self._reads.interrupt(unique):
-                self._interrupts.broadcast(unique)
+            if not self._reads.interrupt(key):
+                self._interrupts.broadcast(key)
         elif op == Op.OPEN and request.session.spec.mount.answered_open:
             self._reads.open(request)
         elif op == Op.RELEASE:
@@ -256,7 +258,7 @@ class Worker:
     # --- the loop
 
     def _poll(self) -> list[tuple[int, int]]:
-        if self._reads.spinning:
+        if self._reads.disk.spinning:
             return self._epoll.poll(0)
         timeout = min((client.retry_s for client in self._fetchers), default=_TICK_S)
         with contextlib.suppress(InterruptedError):
