@@ -44,8 +44,8 @@ def test_what_a_request_may_fetch(size: int, wanted: Run, ahead: Run | None, exp
         ([(0, 8)], [(2, 4)], (0, 8), [Range(0, 2, True), Range(4, 8, True)]),
         ([(0, 2), (2, 4)], [], (0, 4), [Range(0, 4, True)]),
         ([(0, 2), (3, 4)], [], (0, 4), [Range(0, 2, True), Range(3, 4, True)]),
-        ([(1020, 1040)], [], (1020, 1022), [Range(1020, 1024, True), Range(1024, 1040, False)]),
-        ([(100, 2500)], [], (100, 101), [Range(100, 1024, True), Range(1024, 2048, False), Range(2048, 2500, False)]),
+        ([(510, 530)], [], (510, 512), [Range(510, 512, True), Range(512, 530, False)]),
+        ([(100, 1300)], [], (100, 101), [Range(100, 512, True), Range(512, 1024, False), Range(1024, 1300, False)]),
     ],
 )
 def test_ranges(missing: list[Run], in_flight: list[Run], wanted: Run, expected: list[Range]) -> None:

@@ -13,11 +13,14 @@ from stoker.cache.layout import PAGE
 MOST_RUNS = 16
 """Readers of one object at different places that are told apart; the least recently seen is forgotten first."""
 
-EARN_REQUESTS = 4
-EARN_PAGES = (512 << 10) // PAGE
-"""A run of touching requests is a stream after 4 requests, or 2 that make 512 KiB. Earlier would be wrong: the kernel
-cuts one random read of 256 KiB in up to 3 touching requests, and a window of 2 MiB behind each would fetch 8 times what
-is read."""
+EARN_REQUESTS = 6
+EARN_PAGES = (768 << 10) // PAGE
+"""A run of touching requests is a stream after 6 requests, or 2 that make 768 KiB. Earlier would be wrong: the kernel
+makes up to 4 touching requests of 128 KiB of one random read of 256 KiB (nobody waits for the last of them), and a
+window of 2 MiB behind each would fetch 10 times what is read."""
+
+GROWTH = 4
+"""How many times larger the window is at each trigger: at 20 ms of latency each step is a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Streams:
         stream.high = max(stream.high, last)
         if stream.trigger is None or stream.high <= stream.trigger:
             return None if stream.high <= stream.ahead else self._extend(stream)
-        stream.window = min(2 * stream.window, self._most)
+        stream.window = min(GROWTH * stream.window, self._most)
         return self._extend(stream)
 
     def _stream_at(self, first: int) -> _Run | None:
