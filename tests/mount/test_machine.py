@@ -409,7 +409,7 @@ def run(cache: dict[str, str], examples: int, steps: int, **more: Any) -> None:
 
 @pytest.mark.parametrize("cache", [A_FEW_PAGES, ENOUGH], ids=["a few pages", "enough"])
 def test_never_a_wrong_byte(cache: dict[str, str]) -> None:
-    run(cache, 8, 30, derandomize=True, database=None)
+    run(cache, 5, 30, derandomize=True, database=None)
 
 
 @pytest.mark.slow
