@@ -83,8 +83,10 @@ class MountMachine(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(spared=st.sampled_from(("daemon", "supervisor")))
+    def begin(self, spared: str) -> None:
+        """When these two die in the same moment the mounts end (docs/design/processes.md), so one of them lives."""
+        self.spared = spared
         self.world.examples += 1
         self.prefix = b"example-%d/" % self.world.examples
         self.objects: dict[bytes, Version] = {}
@@ -188,8 +190,11 @@ class MountMachine(RuleBasedStateMachine):
 
     # Processes
 
+    @precondition(lambda self: self.made)  # a mount is made when supervisor and daemon know of each other
     @rule(victim=st.sampled_from(sorted(VICTIMS)))
     def kill(self, victim: str) -> None:
+        if victim == self.spared:
+            return
         for pid in VICTIMS[victim](self.world.node)[:1]:
             self.world.node.kill(pid)
 
@@ -409,7 +414,7 @@ def run(cache: dict[str, str], examples: int, steps: int, **more: Any) -> None:
 
 @pytest.mark.parametrize("cache", [A_FEW_PAGES, ENOUGH], ids=["a few pages", "enough"])
 def test_never_a_wrong_byte(cache: dict[str, str]) -> None:
-    run(cache, 5, 30, derandomize=True, database=None)
+    run(cache, 4, 25, derandomize=True, database=None)
 
 
 @pytest.mark.slow
