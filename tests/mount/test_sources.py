@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,16 @@ class TestOneObject:
         either = node.mount(data_set("either", scripted_store.source("set")), "either")
         assert names(either) == ["a"], "the folder wins, as everywhere"
         assert node.status("either")["hidden"] == {"ShadowedByDirectory": 1}
+        file = node.mount(data_set("file", scripted_store.source("set"), type="uri_file"), "file")
+        assert names(file) == ["set"], "the document says which of the two"
+        assert (file / "set").read_bytes() == b"one object"
+
+    def test_a_folder_is_no_uri_file(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("set/a", b"1")
+        (node.root / "data").mkdir()
+        document = data_set("data", scripted_store.source("set"), type="uri_file")
+        done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document))
+        assert (done.returncode, done.stderr.partition(":")[0]) == (1, "SourceNotFound")
 
     def test_a_prefix_is_a_folder_and_no_beginning_of_a_name(self, node: Node, store: Store) -> None:
         store.put("train/a", b"1")

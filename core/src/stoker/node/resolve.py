@@ -94,6 +94,7 @@ def resolve(data_set: DataSet, credentials: Mapping[str, Any], place: str) -> Re
                 options=tuple(sorted(source.options.items())),
                 replicas=tuple(source.replicas),
                 credentials=Credentials.from_json(credentials.get(resolved.name, {})),
+                one_file=spec.type == "uri_file",
             )
         )
     return Resolved(data_set.full_name, tuple(sources), data_set)

@@ -73,6 +73,8 @@ class SourceSpec:
     options: tuple[tuple[str, str], ...] = ()
     replicas: tuple[str, ...] = ()
     credentials: Credentials = Credentials()
+    one_file: bool = False
+    """The uri names an object, whatever is below it (`type: uri_file`)."""
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

@@ -36,13 +36,14 @@ class S3Source:
         location = location_of(spec, uri)
         ring = KeyRing(Credentials() if location.unsigned else spec.credentials)
         requests = S3Requests(location, ring, HttpClient())
-        return cls(requests, uri, Selection.compile(spec.include, spec.exclude))
+        return cls(requests, uri, Selection.compile(spec.include, spec.exclude), one_file=spec.one_file)
 
-    def __init__(self, requests: S3Requests, uri: Uri, selection: Selection) -> None:
+    def __init__(self, requests: S3Requests, uri: Uri, selection: Selection, *, one_file: bool = False) -> None:
         self._requests = requests
         self._reader = ObstoreReader(requests)
         self._uri = uri
         self._selection = selection
+        self._one_file = one_file and not uri.is_folder
         self.origin = requests.location.origin
         self.prefix = uri.prefix if uri.is_folder else uri.prefix + b"/"
 
@@ -50,6 +51,8 @@ class S3Source:
         itself = None if self._uri.is_folder else await self._itself()
         if itself is not None and (kept := chosen([itself], self.prefix, self._selection)):
             yield kept
+        if self._one_file:
+            return
         pages = list_prefix(self._requests, self.prefix, self._uri.text)
         try:
             async with contextlib.aclosing(pages):
@@ -68,7 +71,8 @@ class S3Source:
                 lambda: self.head(self._uri.prefix), lambda: self._requests.answered, self._uri.text
             )
         except SourceError as error:
-            if error.reason in (Reason.SourceNotFound, Reason.AccessDenied, Reason.CredentialsMissing):
+            listed = (Reason.SourceNotFound, Reason.AccessDenied, Reason.CredentialsMissing)
+            if error.reason in listed and not self._one_file:
                 return None
             raise
 
