@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from dataclasses import replace
 
@@ -67,6 +68,40 @@ def shifted(by: int) -> Scenario:
 
 def redirects(location: str, status: int = 302) -> Scenario:
     return lambda _, __: Response(status).having(location=location)
+
+
+def redirects_to_itself(status: int = 307) -> Scenario:
+    """A loop: whoever follows comes back to the same place."""
+    return lambda request, _: Response(status).having(location=request.target)
+
+
+def html_page(status: int = 200) -> Scenario:
+    """What a proxy or a login page answers instead of the store."""
+    return lambda _, __: Response(status, {"Content-Type": "text/html"}, b"<html><body>Please log in</body></html>")
+
+
+def decompressing() -> Scenario:
+    """A store that unzips what it sends: marked as encoded once, of another length, without a Content-Length."""
+
+    def unzipped(_: Request, right: Response) -> Response:
+        return replace(right, body=right.body * 3, end="close").having(content_encoding="gzip", content_length=None)
+
+    return unzipped
+
+
+def zipped() -> Scenario:
+    """A proxy that compresses what passes: honest headers of the whole, but a body of other bytes."""
+    return lambda _, right: replace(right, body=gzip.compress(right.body)).having(content_encoding="gzip")
+
+
+def other_total(by: int) -> Scenario:
+    """A Content-Range of the right bytes of an object of another size."""
+
+    def total(_: Request, right: Response) -> Response:
+        start, last, size = map(int, re.findall(r"\d+", str(right.headers["Content-Range"])))
+        return right.having(content_range=f"bytes {start}-{last}/{size + by}")
+
+    return total
 
 
 def only_in_region(region: str, status: int = 301) -> Scenario:

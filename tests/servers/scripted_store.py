@@ -63,7 +63,8 @@ class Response:
     def having(self, **headers: str | None) -> Response:
         """The same with other headers; `content_range="..."` is Content-Range."""
         named = {name.replace("_", "-").title(): value for name, value in headers.items()}
-        return replace(self, headers={**self.headers, **named})
+        others = {name: value for name, value in self.headers.items() if name.title() not in named}
+        return replace(self, headers={**others, **named})
 
 
 Scenario = Callable[[Request, Response], Response]

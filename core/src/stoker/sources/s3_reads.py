@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WHOLE_TIMEOUT_S = 600  # the deadline of a read is its caller's; this one only ends what everybody forgot
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_WRONG_ANSWERS = ("non-partial response", "Requested ", "Content-Range")
+_WRONG_ANSWERS = ("non-partial response", "Requested ", "Content-Range", "CONTENT_RANGE header", "Header missing")
 _FAULTS = (BaseError, OSError, ValueError)
 
 
