@@ -190,6 +190,24 @@ def test_killed_readers_are_gone_whoever_hears_of_it(node: Node, scripted_store:
     wait_for(lambda: whole(node))
 
 
+def test_a_stopped_supervisor_is_replaced(node: Node, scripted_store: ScriptedStore) -> None:
+    """It is alive and does nothing, no worker is there, and yet a killed reader is gone."""
+    scripted_store.put("f", b"x" * 1000)
+    scripted_store.on("f", never_answers())
+    root = node.mount(data_set("ds", scripted_store.source(), cache={"policy": "WholeFile"}))
+    reader = cat(root / "f")
+    wait_for(lambda: scripted_store.count("f", "GET"), what="a worker has the open")
+    wait_for(lambda: whole(node))
+    time.sleep(2.5)  # the supervisor has said once that it is there
+    (supervisor,) = supervisor_of(node)
+    os.kill(supervisor, 19)
+    kill_at_once(node.pids("worker"))
+    reader.kill()
+    wait_for(lambda: reader.poll() is not None, 20, "the killed reader is in D state")
+    assert not alive(supervisor)
+    wait_for(lambda: whole(node), 60)
+
+
 def test_a_session_that_nobody_serves_ends_after_its_orphan_timeout(node: Node, bucket: Store) -> None:
     """Readers fail rather than hang for ever, and the mount can be made again."""
     fill(bucket)

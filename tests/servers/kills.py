@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from servers.node import Node, processes_of
+from servers.node import Node, alive, processes_of, wait_for
 
 
 def supervisor_of(node: Node) -> list[int]:
@@ -50,8 +50,10 @@ def choose(node: Node, victims: Sequence[str], chance: random.Random) -> list[in
 
 
 def kill_at_once(pids: Iterable[int]) -> int:
-    """SIGKILL in the same moment; how many there were."""
-    return sum(sent(pid, signal.SIGKILL) for pid in pids)
+    """SIGKILL in the same moment, and wait until all are dead; how many there were."""
+    killed = [pid for pid in pids if sent(pid, signal.SIGKILL)]
+    wait_for(lambda: not any(alive(pid) for pid in killed))
+    return len(killed)
 
 
 def sent(pid: int, number: int) -> bool:

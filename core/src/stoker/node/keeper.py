@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +13,12 @@ from typing import Any
 import structlog
 
 from stoker.ipc.channel import AsyncChannel, Channel, ChannelClosedError
+from stoker.node.alive import living
 from stoker.node.store import Entry
 from stoker.node.successor import hand_over, start_supervisor
+
+_ASK_S = 1.0
+_MOST_UNANSWERED = 5  # it answers in microseconds, and within a second or two while it sends to a stopped process
 
 log = structlog.get_logger("stoker.node")
 
@@ -27,6 +33,7 @@ class Keeper:
         self._wanted: dict[str, int] = {}
         self._channel: AsyncChannel | None = None
         self._kept: dict[str, asyncio.Event] = {}
+        self._unanswered: int | None = None  # questions; None before the first answer: it may take long to start
         self._supervisor: subprocess.Popen[bytes] | None = None
         self.on_orphan: Callable[[str], None] = self.drop  # what ends a session that no worker served for too long
 
@@ -34,7 +41,14 @@ class Keeper:
         """Listen to the supervisor for ever; start another one when it is gone."""
         self._channel = AsyncChannel(self._first)
         self._say_wanted()
-        while True:
+        watch = asyncio.create_task(self._watch())
+        try:
+            await self._listen()
+        finally:
+            watch.cancel()
+
+    async def _listen(self) -> None:
+        while self._channel is not None:
             try:
                 message, fds = await self._channel.recv()
             except ChannelClosedError:
@@ -42,10 +56,31 @@ class Keeper:
                 continue
             for fd in fds:
                 os.close(fd)
-            if message["op"] == "orphaned":
+            if message["op"] == "here":
+                self._unanswered = 0
+            elif message["op"] == "orphaned":
                 self.on_orphan(message["key"])
             elif message["op"] == "kept" and (event := self._kept.pop(message["key"], None)) is not None:
                 event.set()
+
+    async def _watch(self) -> None:
+        """One that lives and answers nothing any more is killed; its death is noticed as any other."""
+        while True:
+            await asyncio.sleep(_ASK_S)
+            self._send({"op": "here?"})
+            if self._unanswered is not None:
+                self._unanswered += 1
+            if (self._unanswered or 0) > _MOST_UNANSWERED:
+                self._unanswered = None
+                self._kill()
+
+    def _kill(self) -> None:
+        pidfd = living(self._config["run_dir"], "supervisor", 0)
+        if pidfd is not None:
+            log.error("supervisor does not answer; it is killed")
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
 
     async def keep(self, entry: Entry) -> None:
         """Keep `entry` in both processes; returns when the supervisor has it."""
@@ -84,6 +119,7 @@ class Keeper:
         if self._supervisor is not None:
             await asyncio.to_thread(self._supervisor.wait)
         log.warning("supervisor ended; starting another")
+        self._unanswered = None
         self._supervisor, channel = start_supervisor(self._config)
         self._channel = AsyncChannel(channel)
         hand_over(self._channel, self.entries, self._wanted)

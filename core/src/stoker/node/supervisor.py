@@ -228,6 +228,8 @@ class Supervisor:
             case "exit":
                 self._report(message["error"])
                 self._stop(int(message["code"]))
+            case "here?":
+                self._send(channel, lambda: channel.send({"op": "here"}))
             case "handed":
                 self._handed = True
             case "hello":
