@@ -83,10 +83,8 @@ class MountMachine(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    @initialize(spared=st.sampled_from(("daemon", "supervisor")))
-    def begin(self, spared: str) -> None:
-        """When these two die in the same moment the mounts end (docs/design/processes.md), so one of them lives."""
-        self.spared = spared
+    @initialize()
+    def begin(self) -> None:
         self.world.examples += 1
         self.prefix = b"example-%d/" % self.world.examples
         self.objects: dict[bytes, Version] = {}
@@ -193,8 +191,6 @@ class MountMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.made)  # a mount is made when supervisor and daemon know of each other
     @rule(victim=st.sampled_from(sorted(VICTIMS)))
     def kill(self, victim: str) -> None:
-        if victim == self.spared:
-            return
         for pid in VICTIMS[victim](self.world.node)[:1]:
             self.world.node.kill(pid)
 
