@@ -197,8 +197,6 @@ def test_a_stopped_supervisor_is_replaced(node: Node, scripted_store: ScriptedSt
     root = node.mount(data_set("ds", scripted_store.source(), cache={"policy": "WholeFile"}))
     reader = cat(root / "f")
     wait_for(lambda: scripted_store.count("f", "GET"), what="a worker has the open")
-    wait_for(lambda: whole(node))
-    time.sleep(2.5)  # the supervisor has said once that it is there
     (supervisor,) = supervisor_of(node)
     os.kill(supervisor, 19)
     kill_at_once(node.pids("worker"))

@@ -33,7 +33,7 @@ class Keeper:
         self._wanted: dict[str, int] = {}
         self._channel: AsyncChannel | None = None
         self._kept: dict[str, asyncio.Event] = {}
-        self._unanswered: int | None = None  # questions; None before the first answer: it may take long to start
+        self._unanswered: int | None = None  # questions; None before it said anything: it may take long to start
         self._supervisor: subprocess.Popen[bytes] | None = None
         self.on_orphan: Callable[[str], None] = self.drop  # what ends a session that no worker served for too long
 
@@ -56,9 +56,8 @@ class Keeper:
                 continue
             for fd in fds:
                 os.close(fd)
-            if message["op"] == "here":
-                self._unanswered = 0
-            elif message["op"] == "orphaned":
+            self._unanswered = 0
+            if message["op"] == "orphaned":
                 self.on_orphan(message["key"])
             elif message["op"] == "kept" and (event := self._kept.pop(message["key"], None)) is not None:
                 event.set()
