@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from stoker.cache.layout import CHUNK, page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.files import File
-from stoker.fuse.requests import RequestKey
+from stoker.fuse.protocol import RequestKey
 
 _THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
 _AHEAD = 4 << 20

@@ -15,8 +15,7 @@ import select
 from typing import NamedTuple
 
 from stoker.fuse.fate import Fate, fate_of
-from stoker.fuse.protocol import CHANGING, IN_HEADER, NO_REPLY, Op, encode_error
-from stoker.fuse.requests import RequestKey
+from stoker.fuse.protocol import CHANGING, IN_HEADER, NO_REPLY, Op, RequestKey, encode_error
 from stoker.fuse.slots import RECORD_SIZE, RequestPool
 
 

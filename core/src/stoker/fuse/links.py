@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from stoker.fuse.parts import WorkerParts
-from stoker.fuse.requests import RequestKey
+from stoker.fuse.protocol import RequestKey
 from stoker.ipc.channel import Channel, ChannelClosedError, Message
 
 Watch = Callable[[int, Callable[[int], None]], None]

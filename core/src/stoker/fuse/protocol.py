@@ -10,6 +10,9 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+RequestKey = tuple[int, int]
+"""Session and unique id of a request: the kernel numbers those of each connection on its own."""
+
 
 class Op(IntEnum):
     """Request codes."""

@@ -23,8 +23,8 @@ from stoker.fuse import kernel
 from stoker.fuse.diskreads import DiskReads
 from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.opens import OpenTableFullError
-from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op
-from stoker.fuse.requests import Answers, Buffer, Request, RequestKey
+from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op, RequestKey
+from stoker.fuse.requests import Answers, Buffer, Request
 from stoker.fuse.session import Session
 
 _MAX_TRIES = 4  # the cache may be evicted between "it is there" and the read; then the bytes come inline

@@ -17,14 +17,13 @@ from stoker.fuse.protocol import (
     OUT_HEADER,
     READ_IN,
     Op,
+    RequestKey,
     encode_error,
 )
 from stoker.fuse.session import Session
 from stoker.fuse.slots import RequestPool
 
 Buffer = bytes | bytearray | memoryview
-RequestKey = tuple[int, int]
-"""Session and unique id: the kernel numbers the requests of each connection on its own."""
 
 XATTRS = (b"user.stoker.uri", b"user.stoker.etag", b"user.stoker.cached")
 
