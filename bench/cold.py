@@ -89,7 +89,7 @@ def seq_cold_latency(setup: Setup) -> Row:
 
 
 def parallel_ranges() -> int:
-    """Ranges on their way for one stream by default: the window (64 MiB) in ranges of 4 MiB, at most four for each
+    """Ranges on their way for one stream by default: the window (64 MiB) in ranges of 8 MiB, at most four for each
     core."""
     cores = len(os.sched_getaffinity(0))
     return min(resolve_tuning(Mount()).read_ahead_max // _RANGE, _THREADS_PER_CORE * cores)

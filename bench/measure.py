@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import statistics
@@ -97,6 +98,18 @@ def paired(
             ours, other = run(subject), run(reference)
         pairs.append(Pair(ours[0], other[0], (ours[1], other[1]) if server_cpu else None))
     return pairs
+
+
+def settle(nbytes: int) -> None:
+    """What earlier work left is on disk, and so much free memory was touched a moment ago.
+
+    A virtual machine gives free memory back to its host, and touching it again costs more than reading a file into it
+    does (docs/design/limits.md): it would be charged to whoever comes next.
+    """
+    os.sync()
+    with mmap.mmap(-1, nbytes) as memory:
+        for start in range(0, nbytes, mmap.PAGESIZE):
+            memory[start] = 1
 
 
 def drop_caches() -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import obstore
 from obstore.store import S3Store
 
-from bench.measure import Pair, paired
+from bench.measure import Pair, paired, settle
 from bench.store import Store
 from servers.node import Node, data_set, running_node
 
@@ -25,6 +25,7 @@ _PARALLEL_PUTS = 32
 _LARGE, _QUICK_LARGE = 1 << 30, 128 << 20
 _MOST_HELD = 2 << 30
 _ON_DISK = "/var/tmp"
+_FRESH = 5 << 30  # a cold read of 1 GiB touches twice that, and a preload of 2 GiB as much
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,16 @@ class Setup:
         return self._large
 
     def paired(self, subject: Callable[[], float], reference: Callable[[], float]) -> list[Pair]:
-        """With the CPU time of the store beside each run."""
-        return paired(self.runs, subject, reference, self.store.cpu_seconds)
+        """With the CPU time of the store beside each run; the machine is settled before each."""
+
+        def settled(work: Callable[[], float]) -> Callable[[], float]:
+            def run() -> float:
+                settle(_FRESH // 4 if self.quick else _FRESH)
+                return work()
+
+            return run
+
+        return paired(self.runs, settled(subject), settled(reference), self.store.cpu_seconds)
 
     def count(self, full: int) -> int:
         """So many files, or a tenth of them."""
