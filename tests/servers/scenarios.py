@@ -27,6 +27,10 @@ def stalls(after: int) -> Scenario:
     return lambda _, right: _cut(right, after, "hang")
 
 
+def drips(per_second: int) -> Scenario:
+    return lambda _request, right: replace(right, pace=per_second)
+
+
 def truncated(after: int, *, reset: bool = False) -> Scenario:
     """The announced length, but only `after` bytes; then FIN or RST."""
     return lambda _, right: _cut(right, after, "reset" if reset else "close")

@@ -59,6 +59,8 @@ class Response:
     end: str = "keep"
     silent: bool = False
     """Send nothing at all."""
+    pace: int = 0
+    """Bytes per second; 0: all at once."""
 
     def having(self, **headers: str | None) -> Response:
         """The same with other headers; `content_range="..."` is Content-Range."""
@@ -257,8 +259,13 @@ async def _exchange(store: ScriptedStore, reader: asyncio.StreamReader, writer: 
     request = _parse(await reader.readuntil(b"\r\n\r\n"))
     response = store.answer(request)
     if not response.silent:
-        writer.write(_head(response) + (b"" if request.method == "HEAD" else response.body))
-        await writer.drain()
+        writer.write(_head(response))
+        body = b"" if request.method == "HEAD" else response.body
+        step = response.pace // 10 or max(1, len(body))
+        for start in range(0, len(body), step):
+            writer.write(body[start : start + step])
+            await writer.drain()
+            await asyncio.sleep(0.1 if response.pace else 0)
     if response.end == "hang":
         await reader.read()
     if response.end == "reset":

@@ -149,13 +149,15 @@ async def _stream(asked: Asked, piece: int, sink: Sink, retry: Retry, tally: Tal
     if begin >= asked.stop:
         return
     pieces = asked.source.read(asked.version, begin, asked.stop, piece)
-    async with asyncio.timeout(retry.patience.timeout_s) as limit, aclosing(pieces):
+    # A large piece may take longer: a slow store is not a silent one, and its bytes are seen late here.
+    patience_s = retry.patience.timeout_s * max(1, piece // PIECE)
+    async with asyncio.timeout(patience_s) as limit, aclosing(pieces):
         async for part in pieces:
             tally.add(Counter.SOURCE_BYTES, len(part))
             limit.reschedule(None)  # the disk is not the store's fault
             if await sink.take(part):
                 retry.progress()
-            limit.reschedule(loop.time() + retry.patience.timeout_s)
+            limit.reschedule(loop.time() + patience_s)
 
 
 def unforeseen(error: Exception, place: str) -> StokerError:

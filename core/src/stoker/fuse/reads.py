@@ -42,6 +42,7 @@ class Waiting:
     deadline: float
     tries: int = 0
     fetch_id: int = 0
+    present: int = 0  # bytes of the file that were there at the last deadline
     tired: bool = False  # it waited at the last tick already
 
 
@@ -149,7 +150,7 @@ class Reads:
         """No request waits without a deadline."""
         now = time.monotonic()
         self.disk.let_go_written(now)
-        for waiting in [w for w in self._waiting.values() if w.deadline < now]:
+        for waiting in [w for w in self._waiting.values() if w.deadline < now and not self._comes(w)]:
             self._forget(waiting)
             self._fail(waiting, StokerError(Reason.Timeout, "no answer from the fetcher"))
 
@@ -159,6 +160,14 @@ class Reads:
             self._forget(waiting)
             self._waiting.pop(waiting.request.key, None)
             self.answers.nothing(waiting.request)
+
+    def _comes(self, waiting: Waiting) -> bool:
+        """Whether an open that waits for its whole file waits on: there is more of it than at the last deadline."""
+        if waiting.request.op != Op.OPEN:
+            return False
+        before, waiting.present = waiting.present, self.reader.present_bytes(waiting.file.oid, waiting.file.size)
+        waiting.deadline = self._deadline(waiting.request.session)
+        return waiting.present > before
 
     @staticmethod
     def _deadline(session: Session) -> float:
