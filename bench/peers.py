@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.amplification import by_pread, random_offsets, settled
-from bench.measure import MIB, Pair, Row, drop_caches, paired, read_each, read_each_by, read_whole
+from bench.measure import Pair, Row, drop_caches, paired, read_each, read_each_by, read_whole
 from bench.peer_mounts import Peer, be_installed, mounted
 from bench.relay import running_relay
-from bench.setup import Large, Setup, bench_setup, work_folder
+from bench.setup import Large, Setup, bench_setup, object_name, work_folder
 from bench.store import Store, running_store
 from servers.node import data_set
 
@@ -37,8 +37,7 @@ class Data:
 
     @classmethod
     def of(cls, setup: Setup) -> Data:
-        size = (128 if setup.quick else 1024) * MIB
-        return cls(Large("large", size), setup.count(4000), setup.count(100_000), setup.count(2000))
+        return cls(Large("large", setup.large_size), setup.count(4000), setup.count(100_000), setup.count(2000))
 
     def fill(self, setup: Setup) -> None:
         setup.fill("large", setup.runs + 1, self.large.size)
@@ -48,7 +47,7 @@ class Data:
     def small_paths(self, first: float, last: float) -> list[str]:
         """A part of the small ones, by its borders from 0 to 1."""
         whole = range(int(first * self.small), int(last * self.small))
-        return [f"small/{index // 1000:03d}/{index:06d}.bin" for index in whole]
+        return [f"small/{object_name(index)}" for index in whole]
 
 
 def compare(peer: Peer, *, quick: bool) -> Iterator[Row]:

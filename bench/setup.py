@@ -28,6 +28,11 @@ _ON_DISK = "/var/tmp"
 _FRESH = 5 << 30  # a cold read of 1 GiB touches twice that, and a preload of 2 GiB as much
 
 
+def object_name(number: int) -> str:
+    """Of a file or object below its folder or prefix: a thousand in each folder."""
+    return f"{number // 1000:03d}/{number:06d}.bin"
+
+
 @dataclass(frozen=True)
 class Large:
     """Large objects below a prefix of the store, one for each run of a row."""
@@ -37,7 +42,7 @@ class Large:
 
     def name(self, number: int) -> str:
         """Below the prefix."""
-        return f"{number // 1000:03d}/{number:06d}.bin"
+        return object_name(number)
 
     def key(self, number: int) -> str:
         return f"{self.prefix}/{self.name(number)}"
@@ -100,14 +105,14 @@ class Setup:
         """A folder of random files: the native reference and, by file://, a source."""
         folder = self.root / name
         for index in range(count):
-            path = folder / f"{index // 1000:03d}" / f"{index:06d}.bin"
+            path = folder / object_name(index)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(os.urandom(size))
         return folder
 
     def fill(self, prefix: str, count: int, size: int) -> None:
         """Random objects below a prefix of the store."""
-        objects = {f"{prefix}/{index // 1000:03d}/{index:06d}.bin": size for index in range(count)}
+        objects = {f"{prefix}/{object_name(index)}": size for index in range(count)}
         asyncio.run(put_random(self.store.open(), objects))
 
     def fill_flat(self, prefix: str, count: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.mounts import read_by_many, while_down
+from servers.mounts import mount, read_by_many, while_down
 from servers.node import Node, data_set, wait_for
 from servers.scenarios import (
     decompressing,
@@ -35,7 +35,7 @@ from servers.scenarios import (
     with_headers,
     zipped,
 )
-from servers.scripted_store import Request, Response, Scenario, ScriptedStore
+from servers.scripted_store import Scenario, ScriptedStore
 
 pytestmark = pytest.mark.fuse
 
@@ -169,18 +169,13 @@ def check_cache(node: Node, store: ScriptedStore, contents: dict[str, bytes], do
 
 
 def mounted(node: Node, store: ScriptedStore, name: str = "data") -> Path:
-    return node.mount(data_set(name, store.source(), mount=SETTINGS), name)
+    return mount(node, store, name, mount=SETTINGS)
 
 
 def while_off(down: list[str], fault: Scenario) -> Scenario:
-    """The fault while `down` says so; everything fails while the store is off."""
-
-    def check(request: Request, right: Response) -> Response:
-        if "off" in down:
-            return refuses(403, "AccessDenied")(request, right)
-        return fault(request, right) if down else right
-
-    return check
+    """The fault until `down` is emptied; everything fails while the store is off."""
+    off, broken = refuses(403, "AccessDenied"), while_down(down, fault)
+    return lambda request, right: off(request, right) if "off" in down else broken(request, right)
 
 
 @pytest.mark.parametrize(("kind", "kinds"), [*((kind, faults) for kind in ACCESSES), ("part", throttles)])

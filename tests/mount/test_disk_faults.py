@@ -79,6 +79,17 @@ class Rig:
         return [r for line in self.node.log().splitlines() for r in reasons(line) if r.startswith("Cache")]
 
     @contextlib.contextmanager
+    def broken(self, fault: Callable[[Rig], None]) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """The disk fails under readers of a mount. The mount, what was read before, and what was not."""
+        old, new = self.fill("old"), self.fill("new")
+        root = self.mount("data")
+        self.check(root, old)
+        with self.readers(root, old):
+            fault(self)
+            self.check(root, new)
+            yield root, old, new
+
+    @contextlib.contextmanager
     def readers(self, root: Path, keys: list[str]) -> Iterator[None]:
         """Two threads that read these again and again, past the kernel's cache."""
         stop = threading.Event()
@@ -180,12 +191,7 @@ def test_a_disk_that_fails_fails_no_read_and_is_told_once(rig: Rig, fault: Calla
 
 
 def test_a_cache_folder_that_is_deleted_is_made_anew(rig: Rig) -> None:
-    old, new = rig.fill("old"), rig.fill("new")
-    root = rig.mount("data")
-    rig.check(root, old)
-    with rig.readers(root, old):
-        deleted(rig)
-        rig.check(root, new)
+    with rig.broken(deleted) as (root, old, new):
         rig.wait_until_cached(root, new)
         rig.wait_until_cached(root, old)
         assert rig.cache.joinpath(".stoker-cache").exists()
@@ -203,12 +209,7 @@ MORE = [(fault, victim) for fault in (*FAULTS, deleted) for victim in ("worker",
 def test_processes_that_die_while_the_disk_is_bad_come_back(
     rig: Rig, fault: Callable[[Rig], None], victim: str
 ) -> None:
-    old, new = rig.fill("old"), rig.fill("new")
-    root = rig.mount("data")
-    rig.check(root, old)
-    with rig.readers(root, old):
-        fault(rig)
-        rig.check(root, new)
+    with rig.broken(fault) as (root, _old, new):
         for _ in range(2):
             for pid in rig.node.pids(victim):
                 rig.node.kill(pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,6 @@ def read_by_many(root: Path, keys: Iterable[str]) -> dict[str, bytes]:
         return dict(zip(keys, pool.map(lambda key: (root / key).read_bytes(), keys), strict=True))
 
 
-def while_down(down: list[bool], fault: Scenario) -> Scenario:
+def while_down(down: Sequence[object], fault: Scenario) -> Scenario:
     """The fault until `down` is emptied."""
     return lambda request, right: fault(request, right) if down else right

@@ -216,23 +216,15 @@ def open_tier(
     named: the cache can lose everything but the truth.
 
     `seed`: of a tier that processes of this node use already: it opens, whatever state its disk is in."""
-    if seed is not None:
-        tier = Tier(
-            number,
-            config,
-            os.path.realpath(config.path),
-            seed,
-            None,
-            None,
-            Ledger(config.limits),
-            on_event,
-            clock,
-            wall,
-        )
+    folder = None
+    if seed is None:
+        folder = open_folder(config.path)
+        seed = folder.seed
+    root = os.path.realpath(config.path)
+    tier = Tier(number, config, root, seed, folder, None, Ledger(config.limits), on_event, clock, wall)
+    if folder is None:
         tier.reopen()
         return tier
-    folder = open_folder(config.path)
-    tier = Tier(number, config, folder.path, folder.seed, folder, None, Ledger(config.limits), on_event, clock, wall)
     try:
         tier.index = _open_index(tier)
         _begin(tier)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -118,8 +117,6 @@ class Fetcher:
 
 def run(index: int, config: dict[str, Any], fds: dict[str, int]) -> None:
     """The process: until SIGTERM."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a file and some sockets for each object on its way
 
     async def main() -> None:
         fetcher = asyncio.ensure_future(Fetcher(index, config, fds).run())
@@ -131,5 +128,5 @@ def run(index: int, config: dict[str, Any], fds: dict[str, int]) -> None:
             log.error("fetcher failed", error=repr(error), exc_info=error)
             raise SystemExit(70)
 
-    log.info("fetcher begins", index=index, files=soft)
+    log.info("fetcher begins", index=index)
     asyncio.run(main())

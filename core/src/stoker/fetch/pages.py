@@ -1,6 +1,6 @@
 """From the pieces of a body to whole pages on disk, published as they come. One sink per flight.
 
-Holds at most one batch being written and one being collected, so its memory is bounded whatever the range is.
+Holds at most the pieces of one write and those that are collected, so its memory is bounded whatever the range is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.fetch.flight import Flight
 from stoker.fetch.transfer import Tally
 
 BATCH = 16 * PAGE
-"""Bytes per write (256 KiB): a thread hop (0.1 ms) for each is 10 % of what CRC and copy cost."""
+"""Least bytes per write (256 KiB): a thread hop (0.1 ms) for each is 10 % of what CRC and copy cost."""
 
 AHEAD_PIECE = 4 << 20
 """Pieces of what nobody waits for yet: each hand-over from the client library to the disk costs

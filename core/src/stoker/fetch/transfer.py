@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -102,21 +102,20 @@ async def transfer(
     `keep_memory`: after success the ticket's memory is the caller's to give back.
     """
     retry: Retry | None = None
-    piece = asked.piece
     while True:
         try:
             await lanes.enter(ticket)
             done = False
             try:
                 retry = retry or Retry(patience)  # the time in the queue is not the store's
-                await _one_try(asked, piece, sink, ticket, retry, tally)
+                await _one_try(asked, sink, ticket, retry, tally)
                 done = True
                 return
             finally:
                 lanes.leave(ticket, keep_memory=done and keep_memory)
         except SourceError as error:
             assert retry is not None
-            piece = min(piece, AFTER_BREAK)
+            asked = replace(asked, piece=min(asked.piece, AFTER_BREAK))
             tally.add(Counter.SOURCE_ERRORS)
             if await sink.broken():
                 retry.progress()
@@ -128,11 +127,11 @@ async def transfer(
         await asyncio.sleep(wait)
 
 
-async def _one_try(asked: Asked, piece: int, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
+async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
     tally.add(Counter.SOURCE_REQUESTS)
     rate = ticket.lane.rate
     try:
-        await _stream(asked, piece, sink, retry, tally)
+        await _stream(asked, sink, retry, tally)
     except SourceError as error:
         if error.reason is Reason.Throttled:
             rate.refused(error.retry_after_s)
@@ -143,14 +142,14 @@ async def _one_try(asked: Asked, piece: int, sink: Sink, ticket: Ticket, retry: 
     rate.succeeded()
 
 
-async def _stream(asked: Asked, piece: int, sink: Sink, retry: Retry, tally: Tally) -> None:
+async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
     loop = asyncio.get_running_loop()
     begin = asked.start + sink.taken
     if begin >= asked.stop:
         return
-    pieces = asked.source.read(asked.version, begin, asked.stop, piece)
+    pieces = asked.source.read(asked.version, begin, asked.stop, asked.piece)
     # A large piece may take longer: a slow store is not a silent one, and its bytes are seen late here.
-    patience_s = retry.patience.timeout_s * max(1, piece // PIECE)
+    patience_s = retry.patience.timeout_s * max(1, asked.piece // PIECE)
     async with asyncio.timeout(patience_s) as limit, aclosing(pieces):
         async for part in pieces:
             tally.add(Counter.SOURCE_BYTES, len(part))

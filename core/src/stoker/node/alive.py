@@ -34,6 +34,13 @@ def hold_role(run_dir: str, role: str, index: int, timeout_s: float = LOCK_TIMEO
     return fd
 
 
+def try_role(run_dir: str, role: str, index: int, timeout_s: float) -> int | None:
+    """The same; None when the predecessor lives on."""
+    with contextlib.suppress(TimeoutError):
+        return hold_role(run_dir, role, index, timeout_s)
+    return None
+
+
 def living(run_dir: str, role: str, index: int) -> int | None:
     """A pidfd of the living process of this role and index, or None. Never of another process with a reused id."""
     try:

@@ -22,6 +22,7 @@ from stoker.cache.jobs import EvictJob, Job
 from stoker.cache.layout import PAGE, fetcher_of
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
+from stoker.cache.tier import Tier
 from stoker.fetch.files import file_of
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.opens import OpenTable
@@ -241,9 +242,13 @@ class CacheService:
         for job in self._owner.reopen():
             await self._run([job])
             if job.opened:
-                for sweep in self._owner.sweep(job.tier):
-                    await self._run([sweep])
+                await self._sweep(job.tier)
                 self._control.tell_fetchers({"op": "try-again", "tier": job.tier.number})
+
+    async def _sweep(self, only: Tier | None = None) -> None:
+        """Files and index made to agree."""
+        for job in self._owner.sweep(only):
+            await self._run([job])
 
     async def _commit(self) -> None:
         async with self._turn:
@@ -310,8 +315,7 @@ class CacheService:
     async def _check(self) -> None:
         """After a start: files and index made to agree, then pages of earlier boots read and compared."""
         await self._all_told.wait()
-        for sweep in self._owner.sweep():
-            await self._run([sweep])
+        await self._sweep()
         for verify in self._owner.verify():
             await self._run([verify])
         self._checked = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import sys
 from typing import Any
@@ -13,6 +15,21 @@ ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of 
 def start_error_file(config: dict[str, Any]) -> str:
     """Where a node that could not start leaves the reason."""
     return os.path.join(config["run_dir"], "start-error.json")
+
+
+def leave_start_error(config: dict[str, Any], error: dict[str, str]) -> None:
+    """Leave the reason of a failed start, if there is one, where the command that started the node finds it."""
+    if error:
+        with open(start_error_file(config), "w", encoding="utf-8") as file:
+            json.dump(error, file)
+
+
+def forget_processes(config: dict[str, Any]) -> None:
+    """Nobody listens any more: no socket and no lock of a process stays."""
+    for name in os.listdir(config["run_dir"]):
+        if name.endswith((".sock", ".lock")):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(config["run_dir"], name))
 
 
 def take_state(config: dict[str, Any]) -> int:

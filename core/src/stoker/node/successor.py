@@ -7,7 +7,6 @@ meanwhile, ends; then another giver starts the next.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -20,7 +19,7 @@ from typing import Any
 import structlog
 
 from stoker.ipc.channel import AsyncChannel, Channel, ChannelClosedError, Message
-from stoker.node.alive import living
+from stoker.node.alive import living, try_role
 from stoker.node.store import Entry
 
 _HAND_OVER_S = 60.0  # an interpreter starts in a tenth of a second; on a machine without a free core it takes seconds
@@ -72,13 +71,8 @@ class ThirdHolder:
             return
         if self._lives("daemon") or self._lives("supervisor"):
             return
-        lock = os.open(
-            os.path.join(self._config["run_dir"], "revive.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+        lock = try_role(self._config["run_dir"], "revive", 0, timeout_s=0)
+        if lock is None:
             return
         log.warning("supervisor and daemon ended; starting another supervisor")
         self._supervisor, channel = start_supervisor(self._config)

@@ -23,10 +23,10 @@ from typing import Any
 
 from stoker.fuse.hold import Holder
 from stoker.ipc.channel import Channel, ChannelClosedError, listen
-from stoker.node.alive import hold_role, living
+from stoker.node.alive import living, try_role
 from stoker.node.forks import Template
 from stoker.node.loop import Loop
-from stoker.node.statefolder import start_error_file, take_state
+from stoker.node.statefolder import forget_processes, leave_start_error, take_state
 from stoker.node.store import Entry
 
 Key = tuple[str, int]
@@ -77,8 +77,12 @@ class Supervisor:
         while not (self.stopping and not any(child.pidfd >= 0 for child in self.children.values())):
             self._keep_running()
             self._loop.turn(self._timeout())
-        self._clean_up()
+        forget_processes(self.config)
         return self.exit_code
+
+    def alone(self) -> bool:
+        """Take the lock of the role, to be held as long as this process lives; False when another supervisor has it."""
+        return try_role(self.config["run_dir"], "supervisor", 0, _ALONE_TIMEOUT_S) is not None
 
     def adopt(self, channel: Channel) -> bool:
         """Take over from a dead supervisor: the daemon, or a worker, sends every entry it holds and what is to run.
@@ -226,7 +230,7 @@ class Supervisor:
             case "want":
                 self.wanted = {"daemon": 1, **message["roles"]}
             case "exit":
-                self._report(message["error"])
+                leave_start_error(self.config, message["error"])
                 self._stop(int(message["code"]))
             case "here?":
                 self._send(channel, lambda: channel.send({"op": "here"}))
@@ -276,12 +280,6 @@ class Supervisor:
                 signal.pidfd_send_signal(child.pidfd, signal.SIGTERM)
         signal.alarm(int(_STOP_GRACE_S))
 
-    def _report(self, error: dict[str, str]) -> None:
-        """Leave the reason of a failed start where the command that started the node finds it."""
-        if error:
-            with open(start_error_file(self.config), "w", encoding="utf-8") as file:
-                json.dump(error, file)
-
     def kill_all(self) -> None:
         """The grace period is over."""
         for child in self.children.values():
@@ -311,14 +309,6 @@ class Supervisor:
             if child.asked and child.pidfd < 0:
                 child.asked, child.died, child.failures = False, time.monotonic(), child.failures + 1
 
-    def _clean_up(self) -> None:
-        """Nobody listens any more: no socket and no lock of a process stays."""
-        run_dir = self.config["run_dir"]
-        for name in os.listdir(run_dir):
-            if name.endswith((".sock", ".lock")):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(run_dir, name))
-
     def _listen(self) -> None:
         sock = listen(os.path.join(self.config["run_dir"], "keeper.sock"))
         self._loop.watch(sock.fileno(), lambda: self._accept(sock))
@@ -336,30 +326,21 @@ class Supervisor:
         return 0.02 if waiting else 5.0
 
 
-def be_the_only_one(config: dict[str, Any]) -> bool:
-    """Take the lock of the role, which this process holds as long as it lives; False when another supervisor has it."""
-    try:
-        hold_role(config["run_dir"], "supervisor", 0, _ALONE_TIMEOUT_S)
-    except TimeoutError:
-        return False
-    return True
-
-
 def main(arguments: list[str]) -> int:
     """`supervisor CONFIG_JSON [ADOPT_FD]`: run the node until it is told to exit."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each process keeps all clones of all sessions
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # of its children too: clones, files, sockets
     supervisor = Supervisor(json.loads(arguments[0]))
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGINT, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGALRM, lambda *_: supervisor.kill_all())
     if len(arguments) > 1:
         channel = Channel(socket.socket(fileno=int(arguments[1])))
-        if not be_the_only_one(supervisor.config) or not supervisor.adopt(channel):
+        if not supervisor.alone() or not supervisor.adopt(channel):
             return 1
     else:
         supervisor.store["lock"] = Entry("lock", {"lock": take_state(supervisor.config)})
-        be_the_only_one(supervisor.config)
+        supervisor.alone()
     return supervisor.run()
 
 

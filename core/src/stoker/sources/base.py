@@ -111,7 +111,7 @@ class SourceError(StokerError):
 
 
 PIECE = 1 << 20
-"""Bytes that come at once: smaller ones cost more CPU, larger ones come later (docs/design/fetch.md has figures)."""
+"""Bytes that come at once: smaller ones cost more CPU, larger ones come later (docs/design/limits.md has figures)."""
 
 
 class Source(Protocol):

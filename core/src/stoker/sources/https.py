@@ -79,7 +79,11 @@ class HttpsSource:
         return ObjectEntry(self._key, size, etag_of(headers.get("ETag")), ns_of_http_date(headers.get("Last-Modified")))
 
     async def read(
-        self, version: ObjectVersion, start: int, stop: int, _piece: int = PIECE
+        self,
+        version: ObjectVersion,
+        start: int,
+        stop: int,
+        piece: int = PIECE,  # noqa: ARG002 - the name is the protocol's
     ) -> AsyncGenerator[memoryview, None]:
         self._only(version.key)
         if start >= stop:
@@ -95,8 +99,8 @@ class HttpsSource:
             else:
                 pieces = checked_body(response, wanted)
             async with contextlib.aclosing(pieces):
-                async for piece in pieces:
-                    yield piece
+                async for part in pieces:
+                    yield part
 
     async def _cut_out(self, response: aiohttp.ClientResponse, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
         """The server ignored the range: the asked part of the whole, where that is small."""
