@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -20,10 +22,11 @@ from servers.scenarios import (
     stalls,
     truncated,
     with_headers,
+    zipped,
 )
 from servers.scripted_store import Stored, listing, listing_body
 from stoker.api.reasons import Reason
-from stoker.sources.base import Credentials, SourceError
+from stoker.sources.base import Credentials, ObjectVersion, SourceError
 
 DATA = bytes(range(256)) * 4096
 ODD_KEY = "a//b"  # read by our own GET, the other keys by obstore
@@ -110,6 +113,21 @@ async def test_fu09_stored_bytes_stay_as_stored(scripted, opened, read, listed, 
     assert await read(source, entry) == stored
     assert await read(source, entry, 100, 444) == stored[100:]
     assert "gzip" not in scripted.store.of(key)[0].headers.get("accept-encoding", "")
+
+
+@pytest.mark.parametrize("length", [{}, {"content_length": None}], ids=["length", "no length"])
+async def test_fu09_of_a_body_that_was_compressed_on_the_way_no_byte_comes(scripted, opened, listed, key, length):
+    """Its headers are those of the right bytes: only its end would show that these are others."""
+    data = random.Random(1).randbytes(300_001)
+    scripted.put(key, data)
+    scripted.store.on(key, lambda asked, right: replace(zipped()(asked, right), end="close").having(**length))
+    source = opened(scripted.spec())
+    (entry,) = [e for e in await listed(source) if e.key == key.encode()]
+    version = ObjectVersion(entry.key, entry.size, entry.etag, entry.mtime_ns)
+    pieces = source.read(version, 0, entry.size, 64 << 10)
+    with pytest.raises(SourceError) as failed:
+        await anext(pieces)
+    assert failed.value.reason is Reason.CorruptResponse
 
 
 async def test_fu10_nothing_is_asked_for_nothing(scripted, opened, read, listed, key):

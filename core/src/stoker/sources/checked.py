@@ -83,6 +83,11 @@ def content_range(header: str | None) -> tuple[int, int, int] | None:
     return int(match[1]), int(match[2]) + 1, int(match[3])
 
 
+def is_encoded(content_encoding: str | None) -> bool:
+    """Whether a body is marked as encoded: the object was stored so, or somebody on the way did it unasked."""
+    return (content_encoding or "identity").lower() != "identity"
+
+
 def check_headers(response: aiohttp.ClientResponse, wanted: Wanted) -> None:
     """Status 206 with the right Content-Range, or 200 where the whole object was asked for."""
     headers = response.headers
@@ -102,17 +107,20 @@ def check_headers(response: aiohttp.ClientResponse, wanted: Wanted) -> None:
 
 
 async def checked_body(response: aiohttp.ClientResponse, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
-    """The body, exactly stop - start bytes of it. The last piece is held back until the end of the body is seen."""
+    """The body, exactly stop - start bytes of it. The last piece is held back until the end of the body is seen; all of
+    them where the body may have been compressed on its way and only its end would tell."""
     check_headers(response, wanted)
     left = wanted.stop - wanted.start
-    held = b""
+    hold = response.content_length is None and is_encoded(response.headers.get("Content-Encoding"))
+    held: list[bytes] = []
     async for piece in response.content.iter_chunked(_PIECE):
         left -= len(piece)
         if left < 0:
             break
-        if held:
-            yield memoryview(held)
-        held = piece
+        if held and not hold:
+            yield memoryview(held.pop())
+        held.append(piece)
     if left:
         raise wanted.corrupt(f"{abs(left)} bytes {'too few' if left > 0 else 'too many'}")
-    yield memoryview(held)
+    for piece in held:
+        yield memoryview(piece)

@@ -17,7 +17,7 @@ from obstore.store import S3Store
 
 from stoker.api.reasons import Reason
 from stoker.sources.base import SourceError
-from stoker.sources.checked import Wanted
+from stoker.sources.checked import Wanted, is_encoded
 from stoker.sources.credentials import Keys
 from stoker.sources.http_client import CONNECT_TIMEOUT_S, STALL_TIMEOUT_S
 from stoker.sources.s3_errors import Refusal
@@ -54,20 +54,30 @@ class ObstoreReader:
         self._region = ""
 
     async def read(self, wanted: Wanted, piece: int) -> AsyncGenerator[memoryview, None]:
-        """The pieces, checked. One request, and one more where the region was wrong or a profile's keys expired."""
+        """The pieces, checked. One request, and one more where the region was wrong or a profile's keys expired.
+
+        Of an encoded body none comes before its end: obstore does not show its length, which alone tells whether these
+        are the stored bytes or others that were made of them on the way."""
         result = await self._get(wanted)
         left = wanted.stop - wanted.start
+        hold = is_encoded(result.attributes.get("Content-Encoding"))
+        held: list[memoryview] = []
         try:
             async for part in result.stream(min_chunk_size=piece):
                 view = memoryview(part)
                 left -= len(view)
                 if left < 0:
                     break
-                yield view
+                if hold:
+                    held.append(view)
+                else:
+                    yield view
         except (BaseError, OSError) as error:
             raise _broken(error, wanted) from None
         if left:
             raise wanted.corrupt(f"{abs(left)} bytes {'too few' if left > 0 else 'too many'}")
+        for view in held:
+            yield view
 
     async def _get(self, wanted: Wanted) -> Any:
         try:
