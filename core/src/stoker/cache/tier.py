@@ -103,7 +103,7 @@ class Tier:
             return Grant()
         free = self.free()
         given = self.ledger.grant(fetcher, wanted, free)
-        self._look_at_room(given, free)
+        self._look_at_room(wanted, given, free)
         self.refused = Amount() if given == wanted else wanted - given
         if self.next_incarnation + given.inodes > self.last_incarnation:
             self._more_incarnations()
@@ -146,9 +146,11 @@ class Tier:
             self.health.good(_ROOM)
         self.health.settle()
 
-    def _look_at_room(self, given: Amount, free: Amount) -> None:
-        """Nothing could be given because others took what is to stay free: that is no matter of eviction."""
-        if not given.bytes and _short(free, self.ledger.limits.floor()):
+    def _look_at_room(self, wanted: Amount, given: Amount, free: Amount) -> None:
+        """Nothing could be given because others took what is to stay free: that is no matter of eviction. Bytes are of
+        no use without inodes."""
+        nothing = not given.bytes or (wanted.inodes and not given.inodes)
+        if nothing and _short(free, self.ledger.limits.floor()):
             self.short_of_room = True
             text = "others take the space that is to stay free; new data is read without cache"
             self.health.bad(_ROOM, Reason.CacheFull, text)
