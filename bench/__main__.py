@@ -16,7 +16,7 @@ from rich.console import Console
 from bench.amplification import amplification_4k, amplification_256k, amplification_mmap_4k
 from bench.cold import loopback, seq_cold_latency, seq_cold_link
 from bench.listing import FlatFolder, list_source
-from bench.measure import Row, drop_caches
+from bench.measure import Row, drop_caches, list_entries, list_names
 from bench.network import NotMeasuredError
 from bench.peer_mounts import PEERS, Peer
 from bench.peers import compare, store_results
@@ -44,8 +44,9 @@ def _small(setup: Setup, names: set[str]) -> Iterator[Row]:
 
 def _flat(setup: Setup, names: set[str]) -> Iterator[Row]:
     with contextlib.closing(FlatFolder(setup)) as folder:
-        if "list_100k" in names:
-            yield folder.all_entries()
+        for row, listing in (("list_100k", list_entries), ("list_100k_names", list_names)):
+            if row in names:
+                yield folder.all_entries(row, listing)
         if "first_entry" in names:
             yield folder.first_entry()
 
@@ -60,7 +61,7 @@ def _one(row: Callable[[Setup], Row]) -> Callable[[Setup, set[str]], Iterator[Ro
 # Rows that work on the same data are measured by one function.
 ROWS: dict[tuple[str, ...], Callable[[Setup, set[str]], Iterator[Row]]] = {
     ("hot_small", "small_disk", "small_disk_16"): _small,
-    ("list_100k", "first_entry"): _flat,
+    ("list_100k", "list_100k_names", "first_entry"): _flat,
     ("seq_warm",): _one(seq_warm),
     ("seq_cold_loopback", "cpu_per_gib"): loopback,
     ("seq_cold_link",): _one(seq_cold_link),

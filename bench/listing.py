@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import obstore
 
-from bench.measure import Pair, Row, drop_caches, list_names, paired
+from bench.measure import Pair, Row, drop_caches, paired
 from bench.setup import Setup
 from servers.node import Node
 from stoker.sources import open_source
@@ -31,17 +32,17 @@ class FlatFolder:
         self._node: Node = setup.new_node()
         self._document = setup.file("flat", self._origin)
 
-    def all_entries(self) -> Row:
-        """All names, kernel caches dropped."""
+    def all_entries(self, row: str, listing: Callable[[Path], float]) -> Row:
+        """The whole folder by `listing`, kernel caches dropped."""
         data = self._node.mount(self._document)
 
         def listed(folder: Path) -> float:
             drop_caches()
-            return list_names(folder)
+            return listing(folder)
 
         pairs = paired(self._setup.runs, lambda: listed(data), lambda: listed(self._origin))
         self._node.ok("unmount", str(data))
-        return Row("list_100k", "native disk", "entries/s", 0.8, pairs)
+        return Row(row, "native disk", "entries/s", 0.8, pairs)
 
     def first_entry(self) -> Row:
         """The first entry right after a mount; the reference is the time allowed for it."""

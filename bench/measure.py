@@ -162,6 +162,16 @@ def list_names(folder: Path) -> float:
     return len(os.listdir(folder)) / (time.perf_counter() - begun)
 
 
+def list_entries(folder: Path) -> float:
+    """All entries of a folder with the attributes of each, as `ls -l` and most data loaders ask: entries/s."""
+    count, begun = 0, time.perf_counter()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            entry.stat()
+            count += 1
+    return count / (time.perf_counter() - begun)
+
+
 def shuffled(folder: Path, seed: int = 1) -> list[str]:
     """The files below a folder as an epoch reads them."""
     paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

@@ -34,6 +34,7 @@ ROWS = {
     "small_disk",
     "small_disk_16",
     "list_100k",
+    "list_100k_names",
     "first_entry",
     "seq_warm",
     "seq_cold_loopback",
