@@ -7,6 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.fetch.plan import RANGE_PAGES
 from stoker.fetch.streams import EARN_PAGES, MOST_RUNS, Ahead, Streams
 
 PAGES, BLOCK, MOST = 65_536, 128, 4096
@@ -33,38 +34,54 @@ def test_the_pieces_of_one_random_read_of_256_kib_earn_nothing() -> None:
 
 
 def test_the_sixth_touching_request_makes_a_stream_of_one_block() -> None:
-    assert read_in_order(streams(), 0, 6) == [Ahead(48, 48 + BLOCK, 48 + BLOCK // 2)]
+    assert read_in_order(streams(), 1000, 6) == [Ahead(1048, 1048 + BLOCK, 1048 + BLOCK // 2)]
 
 
 def test_two_large_touching_requests_make_one_too() -> None:
-    assert read_in_order(streams(), 0, 2, step=EARN_PAGES // 2) == [Ahead(48, 48 + BLOCK, 48 + BLOCK // 2)]
+    found = read_in_order(streams(), 1000, 2, step=EARN_PAGES // 2)
+    assert found == [Ahead(1048, 1048 + BLOCK, 1048 + BLOCK // 2)]
+
+
+def test_where_the_object_begins_two_requests_make_one() -> None:
+    seen = streams()
+    assert seen.seen(0, STEP) is None, "a program that looks at a header only"
+    assert seen.seen(STEP, 2 * STEP) == Ahead(16, 16 + BLOCK, 16 + BLOCK // 2)
 
 
 def test_the_window_grows_at_each_trigger_up_to_the_most() -> None:
     seen = streams()
-    (ahead,) = read_in_order(seen, 0, 6)
-    windows = []
-    while ahead.trigger is not None and len(windows) < 8:
+    (ahead,) = read_in_order(seen, 1000, 6)
+    lasts = []
+    while ahead.trigger is not None and len(lasts) < 8:
         before = ahead.last
         found = seen.seen(ahead.trigger, ahead.trigger + STEP)
         assert found is not None
         assert found.first == before, "nothing twice, no gap"
-        windows.append(found.last - (ahead.trigger + STEP))
+        lasts.append((found.last - (ahead.trigger + STEP)) / 512)
         ahead = found
-    assert windows == [512, 2048, 4096, 4096, 4096, 4096, 4096, 4096]
+    assert [round(windows, 1) for windows in lasts[:2]] == [1.0, 3.3]
+    assert all(7 < windows <= 8 for windows in lasts[2:])
+
+
+def test_the_largest_window_is_kept_full_range_by_range() -> None:
+    seen = streams()
+    found = read_in_order(seen, 0, 2000)
+    steady = found[-10:]
+    assert [ahead.last - ahead.first for ahead in steady] == [RANGE_PAGES] * 10
+    assert all(ahead.first % RANGE_PAGES == 0 for ahead in steady), "requests for whole ranges only"
 
 
 def test_below_the_trigger_nothing_new_is_earned() -> None:
     seen = streams()
-    (ahead,) = read_in_order(seen, 0, 6)
+    (ahead,) = read_in_order(seen, 1000, 6)
     assert ahead.trigger is not None
-    assert read_in_order(seen, 48, (ahead.trigger - 48) // STEP) == []
+    assert read_in_order(seen, 1048, (ahead.trigger - 1048) // STEP) == []
 
 
 def test_at_the_end_of_the_object_it_stops() -> None:
     seen = Streams(100, BLOCK, MOST)
-    assert read_in_order(seen, 0, 6) == [Ahead(48, 100, None)]
-    assert read_in_order(seen, 48, 6) == []
+    assert read_in_order(seen, 0, 2) == [Ahead(16, 100, None)]
+    assert read_in_order(seen, 16, 10) == []
 
 
 def test_requests_that_overtake_each_other_are_one_stream() -> None:

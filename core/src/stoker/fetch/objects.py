@@ -20,7 +20,7 @@ from stoker.fetch.files import File
 from stoker.fetch.flight import Flight, ObjectState
 from stoker.fetch.lanes import Lanes, Priority
 from stoker.fetch.pages import AHEAD_PIECE, HELD_PIECES, NotStoredError, PageSink
-from stoker.fetch.plan import RANGE_PAGES, Range, Run, byte_span, overlaps, plan, spans_to_consider
+from stoker.fetch.plan import LOAD_PAGES, RANGE_PAGES, Range, Run, byte_span, overlaps, plan, spans_to_consider
 from stoker.fetch.sessions import Session
 from stoker.fetch.streams import Ahead, Streams
 from stoker.fetch.transfer import Asked, transfer, unforeseen
@@ -121,8 +121,8 @@ class Objects:
         most = session.stores[file.source].lane.threads
         waiting: list[Flight] = []
         ends = []
-        for first in range(0, file.pages, RANGE_PAGES):
-            part = first, min(first + RANGE_PAGES, file.pages)
+        for first in range(0, file.pages, LOAD_PAGES):
+            part = first, min(first + LOAD_PAGES, file.pages)
             waiting += self._start(session, file, state, fill, part, None, Priority.LOAD)
             while len(waiting) > most:
                 ends.append(await _end_of(waiting.pop(0)))
@@ -145,10 +145,11 @@ class Objects:
         if spans != [wanted] and not overlaps(missing, wanted) and not state.over(*wanted):
             missing += fill.missing(*wanted)  # only an answer of none is checked against the disk
         trigger = ahead.trigger if ahead else None
-        for piece in plan(missing, state.runs(), wanted):
+        most = LOAD_PAGES if priority is Priority.LOAD else RANGE_PAGES
+        for piece in plan(missing, state.runs(), wanted, most):
             flight = self._begin(session, file, state, piece, priority)
             if trigger is not None and trigger < piece.last:
-                flight.trigger, trigger = max(trigger, piece.first), None
+                flight.trigger = max(trigger, piece.first)
         return state.over(*wanted)
 
     def _begin(self, session: Session, file: File, state: ObjectState, piece: Range, priority: Priority) -> Flight:

@@ -18,6 +18,9 @@ RANGE_PAGES = 2 * PAGES_PER_CHUNK
 """Pages of one request at most (8 MiB, aligned): 4 MiB at a time cost a store half as much CPU again (measured), and
 with 16 MiB too few are on their way at once when a store is far."""
 
+LOAD_PAGES = 2 * RANGE_PAGES
+"""The same for loads (16 MiB): they have no reader that waits for the end of it, and a store needs less CPU again."""
+
 Run = tuple[int, int]
 """Pages [first, last)."""
 
@@ -49,11 +52,12 @@ def subtract(runs: Iterable[Run], taken: Iterable[Run]) -> list[Run]:
     return left
 
 
-def plan(missing: Iterable[Run], in_flight: Iterable[Run], wanted: Run) -> list[Range]:
-    """Requests for what is missing and not on its way. `missing`: ordered runs; those that touch become one."""
+def plan(missing: Iterable[Run], in_flight: Iterable[Run], wanted: Run, most: int = RANGE_PAGES) -> list[Range]:
+    """Requests of at most `most` pages for what is missing and not on its way. `missing`: ordered runs; those that
+    touch become one."""
     ranges = []
     for first, last in _joined(subtract(missing, in_flight)):
-        for start, stop in _split(first, last):
+        for start, stop in _split(first, last, most):
             ranges.append(Range(start, stop, overlaps([(start, stop)], wanted)))
     return ranges
 
@@ -78,8 +82,8 @@ def _joined(runs: Iterable[Run]) -> list[Run]:
     return joined
 
 
-def _split(first: int, last: int) -> Iterable[Run]:
+def _split(first: int, last: int, most: int) -> Iterable[Run]:
     while first < last:
-        stop = min(last, (first // RANGE_PAGES + 1) * RANGE_PAGES)
+        stop = min(last, (first // most + 1) * most)
         yield first, stop
         first = stop

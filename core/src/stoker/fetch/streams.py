@@ -1,7 +1,9 @@
 """Who reads an object in order, and how far ahead that has earned. Pure: no clock, no I/O.
 
 A fetcher sees misses, and notes from readers that reach a trigger page; never the hits. So a stream is fed by triggers:
-when its reader reaches the middle of what lies ahead, the window doubles and the next part is fetched.
+when its reader reaches the middle of what lies ahead, the window grows and the next part is fetched. Once the window
+is at its largest it is kept full range by range: ranges that begin together end together, and a link would rest until
+the next ones begin.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker.cache.layout import PAGE
+from stoker.fetch.plan import RANGE_PAGES
 
 MOST_RUNS = 16
 """Readers of one object at different places that are told apart; the least recently seen is forgotten first."""
@@ -19,13 +22,18 @@ EARN_PAGES = (768 << 10) // PAGE
 makes up to 4 touching requests of 128 KiB of one random read of 256 KiB (nobody waits for the last of them), and a
 window of 2 MiB behind each would fetch 10 times what is read."""
 
+EARN_AT_START = 2
+"""Of a run that begins where the object does: random readers rarely begin there, and programs that only look at a
+header make one request of less than 128 KiB."""
+
 GROWTH = 4
 """How many times larger the window is at each trigger: at 20 ms of latency each step is a pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Fetch [first, last) before it is asked for; the reader that reaches page `trigger` should tell."""
+    """Fetch [first, last) before it is asked for; the reader that reaches page `trigger` should tell, and at each range
+    that begins behind it."""
 
     first: int
     last: int
@@ -86,7 +94,7 @@ class Streams:
                 run.high, run.requests = max(run.high, other.high), run.requests + 1
                 self._runs.remove(other)
                 break
-        enough = run.requests >= EARN_REQUESTS or run.high - run.low >= EARN_PAGES
+        enough = run.requests >= (EARN_REQUESTS if run.low else EARN_AT_START) or run.high - run.low >= EARN_PAGES
         if not run.grown or not enough:
             return None
         run.window = self._block
@@ -115,9 +123,14 @@ class Streams:
         self._runs.append(run)
 
     def _extend(self, run: _Run) -> Ahead | None:
-        target = min(self._pages, run.high + run.window)
+        step = run.window // 2 if run.window < self._most else min(run.window // 2, RANGE_PAGES)
+        target, trigger = run.high + run.window, run.high + max(1, step)
+        if run.window >= 2 * RANGE_PAGES:
+            # Whole ranges: what is left of one would be a request of its own.
+            target, trigger = (page - page % RANGE_PAGES for page in (target, trigger))
+        target = min(self._pages, target)
         begin = max(run.ahead, run.high)
         run.ahead = max(run.ahead, target)
         # At the end of the object there is nothing behind the window to fetch, and nothing to tell.
-        run.trigger = run.high + max(1, run.window // 2) if target < self._pages else None
+        run.trigger = trigger if target < self._pages else None
         return Ahead(begin, target, run.trigger) if begin < target else None
