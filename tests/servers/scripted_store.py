@@ -277,7 +277,7 @@ async def _exchange(store: ScriptedStore, reader: asyncio.StreamReader, writer: 
 def _parse(raw: bytes) -> Request:
     first, *lines = raw.decode("latin-1").split("\r\n")
     method, target, _ = first.split(" ")
-    path, _, query = target.partition("?")
+    path, _, query = re.sub(r"^http://[^/]+", "", target).partition("?")  # whole, when it was asked as a proxy
     pairs = (part.partition("=") for part in query.split("&") if part)
     headers = dict(line.split(": ", 1) for line in lines if line)
     return Request(

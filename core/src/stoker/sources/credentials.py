@@ -49,6 +49,11 @@ class KeyRing:
     def renewable(self) -> bool:
         return self._credentials.kind == "profile"
 
+    @property
+    def may_have_token(self) -> bool:
+        """Whether requests carry, or may come to carry, a session token: a secret in a header of its own."""
+        return self.renewable or bool(self._credentials.session_token)
+
     async def keys(self) -> Keys | None:
         """The keys of this moment. Raises SourceError(CredentialsMissing | CredentialsExpired)."""
         given = self._credentials

@@ -42,7 +42,7 @@ class HttpClient:
         sent = {"Accept-Encoding": "identity", **headers}
         with unavailable(place, url):
             async with self._open().request(
-                method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=_proxy_of(url)
+                method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=proxy_of(url)
             ) as response:
                 self.answered = True
                 yield response
@@ -101,7 +101,8 @@ def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _proxy_of(url: str) -> str | None:
+def proxy_of(url: str) -> str | None:
+    """The administrator's proxy on the way to a url."""
     parsed = URL(url, encoded=True)
     return _proxy(parsed.scheme, parsed.host or "")
 

@@ -106,13 +106,14 @@ class S3Source:
         if start >= stop:
             return
         wanted = Wanted(version, start, stop, self._requests.place(version.key))
-        pieces = self._reader.read(wanted, piece) if expressible(version.key) else self._read_signed(wanted)
+        fast = expressible(version.key) and self._reader.safe
+        pieces = self._reader.read(wanted, piece) if fast else self._read_signed(wanted)
         async with contextlib.aclosing(pieces):
             async for part in pieces:
                 yield part
 
     async def _read_signed(self, wanted: Wanted) -> AsyncGenerator[memoryview, None]:
-        """For keys that obstore cannot express."""
+        """For keys that obstore cannot express, and tokens that it cannot keep."""
         key, headers = wanted.version.key, wanted.headers()
         try:
             async with (

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
+from yarl import URL
 
 from stoker.api.reasons import Reason
 from stoker.sources.base import SourceError
 from stoker.sources.checked import Wanted, is_encoded
 from stoker.sources.credentials import Keys
-from stoker.sources.http_client import CONNECT_TIMEOUT_S, STALL_TIMEOUT_S
+from stoker.sources.http_client import CONNECT_TIMEOUT_S, STALL_TIMEOUT_S, proxy_of
 from stoker.sources.s3_errors import Refusal
 from stoker.sources.s3_location import Location
 from stoker.sources.s3_requests import S3Requests
@@ -27,13 +28,14 @@ from stoker.sources.text import etag_of, is_weak
 
 if TYPE_CHECKING:
     from obstore import GetOptions
-    from obstore.store import S3Credential
+    from obstore.store import ClientConfig, S3Credential
 
 _WHOLE_TIMEOUT_S = 600  # the deadline of a read is its caller's; this one only ends what everybody forgot
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WRONG_ANSWERS = ("non-partial response", "Requested ", "Content-Range", "CONTENT_RANGE header", "Header missing")
 _FAULTS = (BaseError, OSError, ValueError)
+_NOWHERE = "127.0.0.1:0"  # no one can listen there: what is sent that way stays here
 
 
 def expressible(key: bytes) -> bool:
@@ -52,6 +54,13 @@ class ObstoreReader:
         self._requests = requests
         self._store: S3Store | None = None
         self._region = ""
+
+    @property
+    def safe(self) -> bool:
+        """Whether no redirect can make it send a session token elsewhere: its client follows every redirect, takes only
+        the signature off for another host, and the one way to hold it back (`_fence`) needs its place for a proxy."""
+        ring = self._requests.ring
+        return not ring.may_have_token or proxy_of(self._requests.location.base) is None
 
     async def read(self, wanted: Wanted, piece: int) -> AsyncGenerator[memoryview, None]:
         """The pieces, checked. One request, and one more where the region was wrong or a profile's keys expired.
@@ -106,7 +115,8 @@ class ObstoreReader:
     async def _mended(self, error: Exception, wanted: Wanted) -> bool:
         """Whether a second try is another one: a region that was not known, keys that were renewed."""
         text = str(error)
-        if "incorrectly configured region" in text or "AuthorizationHeaderMalformed" in text:
+        # A bucket that is new, or was asked for in a wrong region, may be answered by a redirect to its own host.
+        if _NOWHERE in text or "incorrectly configured region" in text or "AuthorizationHeaderMalformed" in text:
             return await self._requests.find_region()
         ring = self._requests.ring
         if ring.renewable and self._refused(error, wanted).reason in (Reason.CredentialsExpired, Reason.AccessDenied):
@@ -121,12 +131,14 @@ class ObstoreReader:
             # Asked here first, so that what is wrong with a profile is said in our words.
             keys = await ring.keys()
             self._region = location.region
-            self._store = _store(location, keys, ring.keys)
+            self._store = _store(location, keys, ring.keys, fenced=ring.may_have_token)
         return self._store
 
     def _refused(self, error: Exception, wanted: Wanted) -> SourceError:
         """The reason, out of obstore's words."""
-        text = str(error).partition("Debug source")[0]
+        text, _, debug = str(error).partition("Debug source")
+        if _NOWHERE in debug:
+            return _leads_away(wanted)
         status = _STATUS.search(text)
         if status is not None:
             return wanted.gone(Refusal(int(status[1]), text, wanted.place, self._requests.ring.identity).error())
@@ -135,7 +147,9 @@ class ObstoreReader:
         return _unavailable(error, wanted)
 
 
-def _store(location: Location, keys: Keys | None, renewed: Callable[[], Awaitable[Keys | None]]) -> S3Store:
+def _store(
+    location: Location, keys: Keys | None, renewed: Callable[[], Awaitable[Keys | None]], *, fenced: bool
+) -> S3Store:
     async def provide() -> S3Credential:
         given = await renewed()
         assert given is not None, "a key ring that once had keys"
@@ -154,15 +168,28 @@ def _store(location: Location, keys: Keys | None, renewed: Callable[[], Awaitabl
         virtual_hosted_style_request=not location.path_style,
         skip_signature=keys is None,
         credential_provider=provide if keys is not None else None,
-        client_options={
-            "allow_http": True,
-            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
-            "read_timeout": timedelta(seconds=STALL_TIMEOUT_S),
-            "timeout": timedelta(seconds=_WHOLE_TIMEOUT_S),
-            "user_agent": "stoker",
-        },
+        client_options=_client_options(location.base, fenced=fenced),
         retry_config={"max_retries": 0},
     )
+
+
+def _client_options(base: str, *, fenced: bool) -> ClientConfig:
+    # No Accept-Encoding: obstore would sign it, and front ends that rewrite it (those of GCS and Cloudflare) would make
+    # the signature a wrong one. What is compressed unasked is found by its length.
+    options: ClientConfig = {
+        # Nor does a redirect lead from https to a connection that anybody can read.
+        "allow_http": URL(base).scheme == "http",
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "read_timeout": timedelta(seconds=STALL_TIMEOUT_S),
+        "timeout": timedelta(seconds=_WHOLE_TIMEOUT_S),
+        "user_agent": "stoker",
+    }
+    return {**options, **_fence(base)} if fenced else options
+
+
+def _fence(base: str) -> ClientConfig:
+    """All hosts but this one are behind a proxy that is none."""
+    return {"proxy_url": f"http://{_NOWHERE}", "proxy_excludes": URL(base).raw_host or ""}
 
 
 def _broken(error: Exception, wanted: Wanted) -> SourceError:
@@ -170,6 +197,16 @@ def _broken(error: Exception, wanted: Wanted) -> SourceError:
     if "Timeout" in str(error) or "TimedOut" in str(error):
         return _unavailable(error, wanted)
     return wanted.corrupt("the connection ended before the body did")
+
+
+def _leads_away(wanted: Wanted) -> SourceError:
+    return SourceError(
+        Reason.SourceUnavailable,
+        "the store redirects to another host, which must not get the session token",
+        place=wanted.place,
+        next_step="name the host that has the objects as `endpoint`.",
+        retryable=True,
+    )
 
 
 def _unavailable(error: Exception, wanted: Wanted) -> SourceError:
