@@ -19,6 +19,7 @@ from servers.mounts import mount, read_by_many, while_down
 from servers.node import Node, data_set, wait_for
 from servers.scenarios import (
     decompressing,
+    drips,
     html_page,
     ignores_range,
     long_body,
@@ -66,6 +67,7 @@ def faults(store: ScriptedStore) -> dict[str, Fault]:
     return {
         "silence": eio(never_answers(), unavailable),
         "silence-in-body": eio(stalls(1000), unavailable),
+        "drip": eio(drips(100), unavailable),
         "500": eio(refuses(500, "InternalError"), unavailable),
         "500-empty": eio(refuses(500), unavailable),
         "502-html": eio(html_page(502), unavailable),

@@ -216,9 +216,9 @@ def s3_error(status: int, code: str, **headers: str | None) -> Response:
 
 
 @contextlib.contextmanager
-def running_store() -> Iterator[ScriptedStore]:
-    """A store on a free port, served by a thread with its own event loop."""
-    store = ScriptedStore()
+def running_store(store: ScriptedStore | None = None) -> Iterator[ScriptedStore]:
+    """A store on a free port, or one that has run before at its old address; served by a thread with its own loop."""
+    store = store or ScriptedStore()
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(_listen(store))
     store.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -242,7 +242,8 @@ async def _listen(store: ScriptedStore) -> asyncio.Server:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             writer.transport.abort()  # `close` would wait for a client that reads no more
 
-    return await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
+    port = int(store.endpoint.rpartition(":")[2] or 0)
+    return await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20)
 
 
 async def _stop(server: asyncio.Server) -> None:

@@ -11,6 +11,7 @@ from servers.scripted_store import BUCKET, running_store
 from servers.seaweedfs import ADMIN
 from stoker.api.reasons import Reason
 from stoker.sources.base import Credentials, SourceError
+from stoker.sources.s3_reads import client_options
 
 DATA = bytes(range(256)) * 4096
 TOKEN = "the-session-token"
@@ -101,3 +102,9 @@ async def test_through_a_proxy_too(scripted, other, opened, listed, read, monkey
         await read_all(source, listed, read, "plain")
     assert failed.value.reason == Reason.SourceUnavailable
     assert {urlsplit(request.target).hostname for request in scripted.store.requests} == {"store.example"}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_none_leads_from_https_to_http(fenced):
+    """A certificate that obstore would trust cannot be made here: this option is what holds it back."""
+    assert client_options("https://store.example/bucket", fenced=fenced)["allow_http"] is False

@@ -168,12 +168,12 @@ def _store(
         virtual_hosted_style_request=not location.path_style,
         skip_signature=keys is None,
         credential_provider=provide if keys is not None else None,
-        client_options=_client_options(location.base, fenced=fenced),
+        client_options=client_options(location.base, fenced=fenced),
         retry_config={"max_retries": 0},
     )
 
 
-def _client_options(base: str, *, fenced: bool) -> ClientConfig:
+def client_options(base: str, *, fenced: bool) -> ClientConfig:
     # No Accept-Encoding: obstore would sign it, and front ends that rewrite it (those of GCS and Cloudflare) would make
     # the signature a wrong one. What is compressed unasked is found by its length.
     options: ClientConfig = {
