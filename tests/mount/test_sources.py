@@ -91,10 +91,10 @@ class TestOneObject:
         assert names(file) == ["set"], "the document says which of the two"
         assert (file / "set").read_bytes() == b"one object"
 
-    def test_a_folder_is_no_uri_file(self, node: Node, scripted_store: ScriptedStore) -> None:
-        scripted_store.put("set/a", b"1")
+    def test_a_folder_is_no_uri_file(self, node: Node, store: Store) -> None:
+        store.put("set/a", b"1")
         (node.root / "data").mkdir()
-        document = data_set("data", scripted_store.source("set"), type="uri_file")
+        document = data_set("data", store.source("set"), type="uri_file")
         done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document))
         assert (done.returncode, done.stderr.partition(":")[0]) == (1, "SourceNotFound")
 
@@ -160,6 +160,12 @@ class TestWebFiles:
         assert (root / "a file.bin").read_bytes() == data
         with open(root / "a file.bin", "rb", buffering=0) as file:
             assert os.pread(file.fileno(), 10, 8_500_000) == data[8_500_000:8_500_010]
+
+    def test_uri_file(self, node: Node, scripted_store: ScriptedStore) -> None:
+        scripted_store.put("dir/f", b"1")
+        root = node.mount(data_set("ds", web(scripted_store, "dir/f"), type="uri_file"))
+        assert names(root) == ["f"]
+        assert (root / "f").read_bytes() == b"1"
 
     def test_a_list_of_urls(self, node: Node, scripted_store: ScriptedStore) -> None:
         for key in ("x.bin", "y.bin"):

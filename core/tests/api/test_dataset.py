@@ -37,7 +37,8 @@ def parse(**fields: Any) -> DataSetSpec:
 def test_the_table_of_types_and_modes(kind: str, mode: str) -> None:
     """An `output` block makes an output of it; rw_mount and upload are outputs without one too."""
     for direction, block in (("input", {}), ("output", {"output": {}})):
-        if mode in TABLE[kind, direction] or (not block and mode in ("rw_mount", "upload")):
+        block = {**block, "sources": [{"uri": "s3://b/x"}]}
+        if mode in TABLE[kind, direction] or (direction == "input" and mode in ("rw_mount", "upload")):
             assert parse(type=kind, mode=mode, **block).mode == mode
         else:
             with pytest.raises(StokerError) as refused:

@@ -78,6 +78,12 @@ SOURCE = "sources: [{uri: s3://b/}]\n"
             "5: spec.type",
             "Remove type",
         ),
+        (
+            "type: uri_file\nsources: [{uri: s3://b/k/}]",
+            Reason.UnsupportedCombination,
+            "6: spec.sources[0].uri",
+            "Remove the slash",
+        ),
     ],
 )
 def test_a_wrong_field(text: str, reason: Reason, place: str, says: str) -> None:

@@ -189,6 +189,13 @@ class DataSetSpec(Model):
                 reason=Reason.UnsupportedCombination,
                 at=("type",),
             )
+        if self.type == "uri_file" and self.sources[0].uri.endswith("/"):
+            raise FieldError(
+                "uri_file names one file, and this uri a folder",
+                accepted="Remove the slash at the end of the uri, or remove type.",
+                reason=Reason.UnsupportedCombination,
+                at=("sources", 0, "uri"),
+            )
         return self
 
 

@@ -34,10 +34,11 @@ class FileSource:
         for name, _ in spec.options:
             text = f"unknown option {name!r}"
             raise SourceError(Reason.InvalidValue, text, place=spec.uri, next_step="file:// takes no options.")
-        return cls(uri, Selection.compile(spec.include, spec.exclude))
+        return cls(uri, Selection.compile(spec.include, spec.exclude), one_file=spec.one_file)
 
-    def __init__(self, uri: Uri, selection: Selection) -> None:
+    def __init__(self, uri: Uri, selection: Selection, *, one_file: bool = False) -> None:
         self._uri = uri
+        self._one_file = one_file
         self._selection = selection
         self.prefix = uri.prefix if uri.is_folder else uri.prefix + b"/"
 
@@ -54,6 +55,10 @@ class FileSource:
             if stat.S_ISREG(status.st_mode):
                 yield _entry(self._uri.prefix, status)
                 return
+        if self._one_file:
+            step = "name a file, or remove `type: uri_file`."
+            place = f"file://{printable(self._uri.prefix)}"
+            raise SourceError(Reason.SourceNotFound, "it is a folder, not a file", place=place, next_step=step)
         with _reasons(self.prefix):
             root = os.path.realpath(self.prefix)
         folders = [self.prefix]
