@@ -16,7 +16,7 @@ import pytest
 
 from servers.mounts import IMPATIENT, error_number, mount, while_down
 from servers.node import Node, data_set, wait_for
-from servers.scenarios import redirects, refuses, replaced_before, truncated
+from servers.scenarios import redirects, replaced_before, truncated
 from servers.scripted_store import BUCKET, Request, Response, Scenario, ScriptedStore, running_store
 from servers.stores import BucketStore
 
