@@ -6,8 +6,7 @@ import contextlib
 import errno
 import os
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from servers.mounts import mount
 from servers.node import running_node
 from servers.scripted_store import ScriptedStore
+from servers.watched import Watched
 
 pytestmark = pytest.mark.fuse
 
@@ -26,28 +26,6 @@ MIB = 1 << 20
 def quota_node(scratch: Path, **settings: str) -> Any:
     """A node whose cache is smaller than what is read through it."""
     return running_node(scratch, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", **settings)
-
-
-class Watched:
-    """Looks at what the cache takes, as often as it can, while something is done."""
-
-    def __init__(self, look: Callable[[], int]) -> None:
-        self._look = look
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self.seen: list[int] = []
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.01):
-            self.seen.append(self._look())
-
-    def __enter__(self) -> Watched:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
 
 
 def disk_usage(folder: Path) -> int:

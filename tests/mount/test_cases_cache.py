@@ -97,6 +97,7 @@ class TestCA05:
 
 OUTAGES: dict[str, Scenario] = {
     "500": refuses(500, "InternalError"),
+    "name not found": redirects("http://gone.invalid/f"),
     "403": refuses(403, "AccessDenied"),
     "404 of a proxy": lambda _, __: Response(404, body=b"<html>not here</html>"),
     "redirect": redirects("http://127.0.0.1:9/elsewhere"),
@@ -122,7 +123,7 @@ class TestCA07:
         wait_for(lambda: not any(error_number(root / key) for key in OUTAGES), what="the same mount heals")
         assert {key: (root / key).read_bytes() for key in OUTAGES} == {key: key.encode() for key in OUTAGES}
 
-    @pytest.mark.parametrize("outage", [name for name in OUTAGES if name != "timeout"])
+    @pytest.mark.parametrize("outage", [name for name in OUTAGES if name not in ("timeout", "name not found")])
     def test_ca_07_a_listing_is_never_shortened(self, node: Node, scripted_store: ScriptedStore, outage: str) -> None:
         """The second page fails. (One that is waited for is given a minute: that is tested with the sources.)"""
         for number in range(1500):
@@ -138,6 +139,16 @@ class TestCA07:
         assert done.returncode == 1, done
         reason = done.stderr.splitlines()[-1].partition(":")[0]
         assert reason in ("SourceUnavailable", "AccessDenied", "CorruptResponse", "Throttled"), done.stderr
+        assert not os.path.ismount(node.root / "data")
+
+    def test_ca_07_a_name_that_nobody_knows(self, node: Node) -> None:
+        """A fault of the name server is no empty bucket, even where one would be allowed."""
+        (node.root / "data").mkdir()
+        source = {"uri": "s3://bucket/", "endpoint": "http://store.invalid:9000", "ignoreMissing": True}
+        document = data_set("data", source, mount=IMPATIENT)
+        done = node.run("mount", "-f", "-", "data", stdin=json.dumps(document), timeout=100)
+        assert done.returncode == 1, done
+        assert done.stderr.splitlines()[-1].startswith("SourceUnavailable: "), done.stderr
         assert not os.path.ismount(node.root / "data")
 
     def test_ca_07_nobody_answers_at_the_address(self, node: Node) -> None:

@@ -172,6 +172,30 @@ class TestFU08:
         assert scripted_store.count(None) < 10
 
 
+class TestFU12:
+    """mountpoint-s3#831: `not there` is remembered for ever. Here it is true of one generation, and of nothing else."""
+
+    def test_fu_12_what_was_not_there_is_there_in_the_next_mount(
+        self, node: Node, scripted_store: ScriptedStore
+    ) -> None:
+        scripted_store.put("other", b"1")
+        root = mount(node, scripted_store)
+        listed = scripted_store.count(None)
+        for path in ("ckpt/done", "ckpt", "done"):
+            assert not (root / path).exists()
+        for key in ("ckpt/done", "done"):
+            scripted_store.put(key, b"ok")
+        assert not any((root / path).exists() for path in ("ckpt/done", "done")), "a mount shows one generation"
+        assert scripted_store.count(None) == listed, "and asks nobody meanwhile"
+        beside = mount(node, scripted_store, "beside")
+        assert (beside / "ckpt/done").read_bytes() == b"ok"
+        node.ok("unmount", str(root))
+        again = mount(node, scripted_store)
+        assert again == root, "the same place, where the kernel was told that it is not there"
+        assert [(again / path).read_bytes() for path in ("ckpt/done", "done")] == [b"ok", b"ok"]
+        assert names(again) == [b"ckpt", b"done", b"other"]
+
+
 def test_ch_06_indexers_can_leave_mounts_out_and_walking_costs_the_store_nothing(
     node: Node, scripted_store: ScriptedStore
 ) -> None:

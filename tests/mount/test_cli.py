@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from servers.node import STOKER, Node, data_set, processes_of, running_node, wait_for
-from servers.scenarios import never_answers, refuses
-from servers.scripted_store import ScriptedStore, running_store
+from servers.scenarios import never_answers, only_in_region, refuses
+from servers.scripted_store import BUCKET, ScriptedStore, running_store
 from servers.seaweedfs import ADMIN, READER, SeaweedFS
 
 pytestmark = pytest.mark.fuse
@@ -209,7 +209,9 @@ class TestCL01:
 
     @pytest.fixture(autouse=True)
     def _nothing_is_left(self, node: Node) -> Iterator[None]:
+        begun = time.monotonic()
         yield
+        assert time.monotonic() - begun < 30, "at once, not after a minute of waiting for the mount"
         assert ended(node)
         assert not mounted_below(node.root)
 
@@ -288,6 +290,24 @@ class TestCL02:
                 "mount", "-f", "-", "data", stdin=json.dumps(data_set("ds", store.source("k/known"), type="uri_file"))
             )
             assert (node.root / "data/known").read_bytes() == b"bytes"
+            node.ok("unmount", "data")
+
+    def test_a_bucket_of_another_region(self, node: Node) -> None:
+        """Its region is followed, and remembered: listing, one object and reads ask in a wrong one once."""
+        (node.root / "data").mkdir()
+        with running_store() as store:
+            contents = {f"k/{number}": os.urandom(100_000) for number in range(4)}
+            for key, data in contents.items():
+                store.put(key, data)
+                store.on(key, only_in_region("eu-north-1"))
+            store.on_list(only_in_region("eu-north-1"))
+            store.on("", only_in_region("eu-north-1"))
+            document = data_set("ds", {"uri": f"s3://{BUCKET}/k/", "endpoint": store.endpoint})
+            node.ok("mount", "-f", "-", "data", stdin=json.dumps(document))
+            assert {key: (node.root / "data" / key[2:]).read_bytes() for key in contents} == contents
+            wrong = [asked for asked in store.requests if "/us-east-1/s3/" in asked.headers["authorization"]]
+            most = 1 + 2 * len(node.pids("fetcher"))
+            assert 0 < len(wrong) <= most, "one for who lists; for each fetcher a read, and the question where to read"
             node.ok("unmount", "data")
 
     def test_a_wrong_key(self, node: Node, seaweedfs: SeaweedFS) -> None:
