@@ -20,10 +20,11 @@ from stoker.fuse.slots import RECORD_SIZE, RequestPool
 
 
 class Held(NamedTuple):
-    """A request that waits: its record in the pool, its operation."""
+    """A request that waits: its record in the pool, its operation, the thread that waits for it."""
 
     record: int
     op: int
+    thread: int
 
 
 class Holder:
@@ -37,8 +38,8 @@ class Holder:
         for left in self._pool.left():
             record = left.record if left.record >= 0 else self._take(left.session)
             if record is not None:
-                _length, op, unique, *_ = IN_HEADER.unpack_from(left.request)
-                self._pending[left.session, unique] = Held(record, op)
+                _length, op, unique, _inode, _uid, _gid, thread, *_ = IN_HEADER.unpack_from(left.request)
+                self._pending[left.session, unique] = Held(record, op, thread)
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -77,7 +78,7 @@ class Holder:
         """Answer those whose readers got a signal; forget those that have their answer."""
         for (session, unique), held in list(self._pending.items()):
             fd = self._fds.get(session)
-            fate = Fate.WAITS if fd is None else fate_of(fd, unique)
+            fate = Fate.WAITS if fd is None else fate_of(fd, unique, held.thread)
             # A RELEASE is for the worker: it has no reader.
             if fd is None or fate is Fate.WAITS or held.op == Op.RELEASE:
                 continue
@@ -94,17 +95,14 @@ class Holder:
         self._epoll.close()
 
     def _on_request(self, session: int, fd: int) -> None:
-        length, op, unique, *_ = IN_HEADER.unpack_from(self._pool.landing)
-        if op == Op.INTERRUPT:
-            self._pool.answered()
-            self.end_interrupted()
-        elif op in NO_REPLY:
+        length, op, unique, _inode, _uid, _gid, thread, *_ = IN_HEADER.unpack_from(self._pool.landing)
+        if op in NO_REPLY or op == Op.INTERRUPT:  # `end_interrupted` asks; to ask here would bring the next INTERRUPT
             self._pool.answered()
         elif op in CHANGING or length > RECORD_SIZE - 24:
             self._answer(fd, unique, errno.EROFS if op in CHANGING else errno.ENAMETOOLONG)
             self._pool.answered()
         else:
-            self._pending[session, unique] = Held(self._pool.keep(session), op)
+            self._pending[session, unique] = Held(self._pool.keep(session), op, thread)
 
     @staticmethod
     def _answer(fd: int, unique: int, error: int) -> None:

@@ -21,7 +21,7 @@ from stoker.fetch.files import File
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
 from stoker.fuse import kernel
 from stoker.fuse.diskreads import DiskReads
-from stoker.fuse.fate import Fate, fate_of
+from stoker.fuse.fate import Fate, fate_of, is_dying
 from stoker.fuse.opens import OpenTableFullError
 from stoker.fuse.protocol import FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH, OPEN_OUT, READ_IN, RELEASE_IN, Op, RequestKey
 from stoker.fuse.requests import Answers, Buffer, Request
@@ -102,10 +102,13 @@ class Reads:
         self.answers.data(request)
 
     def interrupt(self, key: RequestKey) -> bool:
-        """Answer a waiting request with EINTR; False when it is not here."""
-        waiting = self._waiting.pop(key, None)
+        """Answer a waiting request with EINTR, if who asked dies; False when it is not here."""
+        waiting = self._waiting.get(key)
         if waiting is None:
             return False
+        if not is_dying(waiting.request.thread):
+            return True  # looked at again each second: the kernel says only once that there was a signal
+        del self._waiting[key]
         self._forget(waiting)
         self.refuse(waiting.request, errno.EINTR)
         return True
@@ -142,7 +145,8 @@ class Reads:
     def end_interrupted(self) -> None:
         """Of those that wait for long: the notice that a reader was killed may have died with whoever took it."""
         for key, waiting in list(self._waiting.items()):
-            if waiting.tired and fate_of(waiting.request.session.fd, waiting.request.unique) is Fate.INTERRUPTED:
+            request = waiting.request
+            if waiting.tired and fate_of(request.session.fd, request.unique, request.thread) is Fate.INTERRUPTED:
                 self.interrupt(key)
             waiting.tired = True
 

@@ -30,13 +30,14 @@ XATTRS = (b"user.stoker.uri", b"user.stoker.etag", b"user.stoker.cached")
 
 @dataclass(slots=True)
 class Request:
-    """A request: `record` is its place in the pending table, -1 while it is in the landing slot."""
+    """A request: `record` is its place in the pending table, -1 while it is in the landing slot; `thread` asks."""
 
     session: Session
     unique: int
     op: int
     inode: int
     body: memoryview
+    thread: int
     record: int = -1
 
     @property
@@ -45,8 +46,8 @@ class Request:
 
     @classmethod
     def parse(cls, session: Session, raw: memoryview, record: int = -1) -> Request:
-        length, op, unique, inode, *_ = IN_HEADER.unpack_from(raw)
-        return cls(session, unique, op, inode, raw[HEADER_SIZE:length], record)
+        length, op, unique, inode, _uid, _gid, thread, *_ = IN_HEADER.unpack_from(raw)
+        return cls(session, unique, op, inode, raw[HEADER_SIZE:length], thread, record)
 
 
 class Answers:

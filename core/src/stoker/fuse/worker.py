@@ -111,7 +111,7 @@ class Worker:
         if request.op in NO_REPLY or request.op == Op.INTERRUPT:
             self._dispatch(request)
             return
-        fate = fate_of(request.session.fd, request.unique)
+        fate = fate_of(request.session.fd, request.unique, request.thread)
         if fate is Fate.ENDED and not left.refused and request.op != Op.RELEASE:
             self._answers.nothing(request)
         elif left.refused or (fate is Fate.INTERRUPTED and request.op != Op.RELEASE):
