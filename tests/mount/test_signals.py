@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from servers.kills import template_of
 from servers.mounts import mount
 from servers.node import Node, wait_for
 from servers.scenarios import never_answers
@@ -95,6 +97,28 @@ def test_one_that_got_a_signal_before_is_killed_all_the_same(node: Node, scripte
     for process in readers:
         process.communicate()
     node.ok("unmount", str(root))
+
+
+def test_a_signal_while_nothing_serves(node: Node, scripted_store: ScriptedStore) -> None:
+    """The keeper holds the requests then; looking up a name is one of them."""
+    for way in WAYS:
+        scripted_store.put(way, way.encode() * 100)
+    root = mount(node, scripted_store)
+    templates = template_of(node)
+    for pid in templates:
+        os.kill(pid, signal.SIGSTOP)  # no worker can be started again
+    for pid in node.pids("worker"):
+        node.kill(pid)
+    readers = {way: reader(root / way, way) for way in WAYS}
+    wait_for(lambda: all(handled_one(process.pid) for process in readers.values()), what="all got a signal")
+    time.sleep(1.0)  # the keeper looks fifty times a second
+    for pid in templates:
+        os.kill(pid, signal.SIGCONT)
+    said = {way: process.communicate(timeout=60) for way, process in readers.items()}
+    assert {way: err for way, (_, err) in said.items() if err} == {}
+    assert {way: bytes.fromhex(out.split()[0]) for way, (out, _) in said.items()} == {
+        way: (way.encode() * 100)[:100] for way in WAYS
+    }
 
 
 def handled_one(pid: int) -> bool:
