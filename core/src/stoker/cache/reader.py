@@ -39,6 +39,8 @@ MOST_FILES = 4096
 RETRY_TIER_S = 5.0
 """A tier whose index failed is asked again after this long; until then its objects are misses."""
 
+_ANSWER = (1 << 20) + 2 * PAGE  # the longest request of the kernel, in whole pages
+
 
 class BadPage(Exception):  # noqa: N818 - what it tells of is a page, not an error of this program
     """The pages [first, last) are not what was promised: ask the fetcher for them, with its BAD_PAGE flag."""
@@ -137,6 +139,7 @@ class CacheReader:
         self._retry_at = [0.0] * len(self._roots)
         self._entries: dict[bytes, _Entry] = {}
         self._lock = threading.Lock()  # around removals and insertions: `read` may find a bad page in any thread
+        self._answer = memoryview(bytearray(_ANSWER))
         self._most = min(MOST_FILES, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
     def find(self, oid: bytes, size: int, first: int, last: int) -> Hit | None:
@@ -166,14 +169,14 @@ class CacheReader:
         chunks = ((number, self._chunk(tier, oid, number)) for number in range(chunk_count(size)))
         return sum(bits_bytes(size, number, seen.present) for number, seen in chunks if seen is not None)
 
-    def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> bytearray:
+    def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> memoryview:
         """The bytes [offset, offset + length) of the object, cut at its end. May run in another thread.
 
-        `nowait`: only from memory. Raises BlockingIOError (with `nowait`) and BadPage.
+        `nowait`: only from memory, in one thread only, and what is returned is good until the next such call. Raises BlockingIOError (with `nowait`) and BadPage.
         """
         stop = min(offset + length, size)
         if stop <= offset:
-            return bytearray()
+            return memoryview(b"")
         if hit.crcs is None:
             return self._pread(hit, oid, offset, stop, nowait)
         return self._checked(hit, oid, size, offset, stop, nowait)
@@ -302,9 +305,10 @@ class CacheReader:
 
     # Reading
 
-    def _pread(self, hit: Hit, oid: bytes, offset: int, stop: int, nowait: bool) -> bytearray:
-        buffer = bytearray(stop - offset)
-        view = memoryview(buffer)
+    def _pread(self, hit: Hit, oid: bytes, offset: int, stop: int, nowait: bool) -> memoryview:
+        length = stop - offset
+        # Fresh memory for each answer costs its page faults; only the thread of the loop reads with `nowait`.
+        view = self._answer[:length] if nowait and length <= _ANSWER else memoryview(bytearray(length))
         done = 0
         try:
             while done < len(view):
@@ -320,9 +324,9 @@ class CacheReader:
         if done < len(view):
             self.forget(oid, hit.incarnation)
             raise BadPage((offset + done) // PAGE, -(-stop // PAGE))
-        return buffer
+        return view
 
-    def _checked(self, hit: Hit, oid: bytes, size: int, offset: int, stop: int, nowait: bool) -> bytearray:
+    def _checked(self, hit: Hit, oid: bytes, size: int, offset: int, stop: int, nowait: bool) -> memoryview:
         first, last = offset // PAGE, -(-stop // PAGE)
         raw = self._pread(hit, oid, first * PAGE, min(last * PAGE, size), nowait)
         crcs = hit.crcs or {}
@@ -337,5 +341,5 @@ class CacheReader:
         return raw[offset - first * PAGE : stop - first * PAGE]
 
 
-def _page_crc(raw: bytearray, page: int) -> int:
-    return crc32c(memoryview(raw)[page * PAGE : (page + 1) * PAGE])
+def _page_crc(raw: memoryview, page: int) -> int:
+    return crc32c(raw[page * PAGE : (page + 1) * PAGE])

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from stoker.cache.layout import CHUNK, page_span
 from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.files import File
+from stoker.fetch.plan import SMALL_BYTES
 from stoker.fuse.protocol import RequestKey
 
 _THREADS = 8  # one slow disk read never stops the loop; more only queue at the disk
 _AHEAD = 4 << 20
 _SPIN_S = 0.0005  # a good disk has answered by then; a thread costs 20 system calls and 0.2 ms of two cores
+_EXPECTED = 256  # small files looked up in a row of which none was read: somebody only looks
 _REMEMBERED_ENDS = 4096
 _REMEMBERED_CHUNKS = 16384  # what a node fetches in _CLEAN_S at 2 GB/s
 _CLEAN_S = 35.0  # the kernel writes what has been dirty for 30 s (vm.dirty_expire_centisecs)
@@ -38,7 +40,7 @@ class DiskRead:
 
 
 # With no bytes when a page is not what it should be.
-Ended = tuple[RequestKey, Hit, bytearray | None]
+Ended = tuple[RequestKey, Hit, memoryview | None]
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class DiskReads:
     reader: CacheReader
     wake: Callable[[], None]
     _ends: dict[bytes, int] = field(default_factory=dict)  # where the last read of an object from disk ended
+    _expecting: int = _EXPECTED
     _soon: deque[DiskRead] = field(default_factory=deque)
     _done: deque[Ended] = field(default_factory=deque)
     _hot: deque[tuple[float, File, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_CHUNKS))
@@ -60,19 +63,27 @@ class DiskReads:
         """Whether `ended` should be called again at once."""
         return bool(self._soon)
 
+    def expect(self, file: File) -> None:
+        """A small file was looked up, and is most likely read next: its disk works while the answer is on its way."""
+        if not self._expecting or not file.cacheable or not 0 < file.size <= SMALL_BYTES:
+            return
+        hit = self.reader.find(file.oid, file.size, *page_span(0, file.size, file.size))
+        if hit is not None:
+            self._expecting -= 1
+            os.posix_fadvise(hit.fd, 0, file.size, os.POSIX_FADV_WILLNEED)
+            self._remember(file, 0)
+
     def begin(self, key: RequestKey, file: File, hit: Hit, offset: int, length: int) -> None:
         """Ask the disk. For a sequential reader it is asked to go ahead, so that the next reads find memory."""
         sequential = self._ends.get(file.oid) == offset > 0
         os.posix_fadvise(hit.fd, offset, _AHEAD if sequential else length, os.POSIX_FADV_WILLNEED)
-        if len(self._ends) > _REMEMBERED_ENDS:
-            self._ends.clear()
-        self._ends[file.oid] = offset + length
+        self._remember(file, offset + length)
         self._soon.append(DiskRead(key, file, hit, offset, length, time.monotonic() + _SPIN_S))
 
     def found(self, file: File, stop: int) -> None:
         """A read was answered from memory: the next one begins at `stop`, if the file is read in order."""
         if file.oid in self._ends:
-            self._ends[file.oid] = stop
+            self._remember(file, stop)
 
     def ended(self, wanted: Callable[[RequestKey], bool]) -> Iterator[Ended]:
         """What the disk has brought since. `wanted`: whether somebody still waits for a key."""
@@ -112,11 +123,18 @@ class DiskReads:
             if hit is not None:
                 os.posix_fadvise(hit.fd, start, stop - start, os.POSIX_FADV_DONTNEED)
 
+    def _remember(self, file: File, end: int) -> None:
+        if len(self._ends) > _REMEMBERED_ENDS:
+            self._ends.clear()
+        self._ends[file.oid] = end
+        if end:
+            self._expecting = _EXPECTED
+
     def _in_thread(self, read: DiskRead) -> None:
         self._done.append((read.key, read.hit, self._read(read)))
         self.wake()
 
-    def _read(self, read: DiskRead, nowait: bool = False) -> bytearray | None:
+    def _read(self, read: DiskRead, nowait: bool = False) -> memoryview | None:
         try:
             return self.reader.read(read.hit, read.file.oid, read.file.size, read.offset, read.length, nowait)
         except BadPage:

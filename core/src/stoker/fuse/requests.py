@@ -88,11 +88,17 @@ class Answers:
 class Metadata:
     """Requests that are answered at once from the manifest and the cache's index."""
 
-    def __init__(self, answers: Answers, cached_percent: Callable[[Session, int], int]) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        cached_percent: Callable[[Session, int], int],
+        on_lookup: Callable[[Session, int], None],
+    ) -> None:
         self._answers = answers
+        self._on_lookup = on_lookup
         self._cached_percent = cached_percent
         self._ops: dict[int, Callable[[Request], Buffer | int]] = {
-            Op.LOOKUP: lambda r: r.session.tree.lookup(r.inode, bytes(r.body[:-1])),
+            Op.LOOKUP: self._lookup,
             Op.GETATTR: lambda r: r.session.tree.getattr(r.inode),
             Op.READDIR: lambda r: r.session.tree.readdir(r.inode, *_span(r)),
             Op.READDIRPLUS: lambda r: r.session.tree.readdirplus(r.inode, *_span(r)),
@@ -116,6 +122,12 @@ class Metadata:
             self._answers.error(request, answer)
         else:
             self._answers.data(request, answer)
+
+    def _lookup(self, request: Request) -> Buffer | int:
+        answer = request.session.tree.lookup(request.inode, bytes(request.body[:-1]))
+        if isinstance(answer, bytes) and (inode := int.from_bytes(answer[:8], "little")):
+            self._on_lookup(request.session, inode)
+        return answer
 
     def _getxattr(self, request: Request) -> Buffer | int:
         size, _ = GETXATTR.unpack_from(request.body)

@@ -65,7 +65,7 @@ class Worker:
         event, wake = wake_event()
         self._counters = Counters(parts.counters)
         self._reads = Reads(self._reader, self._fetchers, self._answers, self._counters, DiskReads(self._reader, wake))
-        self._metadata = Metadata(self._answers, self._cached_percent)
+        self._metadata = Metadata(self._answers, self._cached_percent, self._expect_read)
         self._keeper = KeeperLink(parts, keeper, self._on_keeper)
         self._control = ControlLink(parts, self._on_control)
         self._interrupts = InterruptLink(parts, self._reads.interrupt)
@@ -191,6 +191,11 @@ class Worker:
         if not file.size:
             return 100
         return self._reader.present_bytes(file.oid, file.size) * 100 // file.size if file.cacheable else 0
+
+    def _expect_read(self, session: Session, inode: int) -> None:
+        with contextlib.suppress(StokerError):  # its read will say so
+            if not session.manifest.node(inode).is_dir:
+                self._reads.disk.expect(session.object(inode))
 
     def _pause(self) -> None:
         """The pending table is full: take nothing more before something is answered."""
