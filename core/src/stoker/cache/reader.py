@@ -172,7 +172,8 @@ class CacheReader:
     def read(self, hit: Hit, oid: bytes, size: int, offset: int, length: int, nowait: bool = False) -> memoryview:
         """The bytes [offset, offset + length) of the object, cut at its end. May run in another thread.
 
-        `nowait`: only from memory, in one thread only, and what is returned is good until the next such call. Raises BlockingIOError (with `nowait`) and BadPage.
+        `nowait`: only from memory, by one thread only, and what is returned is good until the next such call. Raises
+        BlockingIOError (with `nowait`) and BadPage.
         """
         stop = min(offset + length, size)
         if stop <= offset:
