@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.amplification import amplification_4k, amplification_256k, amplification_mmap_4k
-from bench.cold import loopback, seq_cold_latency, seq_cold_link
+from bench.cold import loopback, seq_cold_far, seq_cold_latency, seq_cold_link
 from bench.listing import FlatFolder, list_source
 from bench.measure import Row, drop_caches, list_entries, list_names
 from bench.network import NotMeasuredError
@@ -66,6 +66,7 @@ ROWS: dict[tuple[str, ...], Callable[[Setup, set[str]], Iterator[Row]]] = {
     ("seq_cold_loopback", "cpu_per_gib"): loopback,
     ("seq_cold_link",): _one(seq_cold_link),
     ("seq_cold_latency",): _one(seq_cold_latency),
+    ("seq_cold_far",): _one(seq_cold_far),
     ("amplification_256k",): _one(amplification_256k),
     ("amplification_4k",): _one(amplification_4k),
     ("amplification_mmap_4k",): _one(amplification_mmap_4k),

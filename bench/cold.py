@@ -88,6 +88,23 @@ def seq_cold_latency(setup: Setup) -> Row:
         return _cold(setup, store, "seq_cold_latency", 0.9, reference, f"obstore, {parallel} ranges at once")
 
 
+def seq_cold_far(setup: Setup) -> Row:
+    """Over 2 Gbit/s with those 20 ms, as a store in another town: the link is what limits, not the cores."""
+    large, parallel = setup.large(), parallel_ranges()
+    with (
+        limited_link() as link,
+        running_relay(setup.root, setup.store.port, delay_s=LATENCY_S, at=link.listener()) as relay,
+    ):
+        store = setup.store.by(SERVER, relay.port)
+
+        def reference(number: int) -> Read:
+            with link.at_client():
+                return obstore_read(store, large.key(number), size=large.size, parallel=parallel, part=_RANGE)
+
+        with link.at_client():
+            return _cold(setup, store, "seq_cold_far", 0.9, reference, f"obstore, {parallel} ranges at once")
+
+
 def parallel_ranges() -> int:
     """Ranges on their way for one stream by default: the window (64 MiB) in ranges of 8 MiB, at most four for each
     core."""

@@ -19,6 +19,7 @@ WHAT = {
     "seq_cold_loopback": "one large file from the store, cold",
     "seq_cold_link": "the same over 2 Gbit/s",
     "seq_cold_latency": "the same with 20 ms of latency",
+    "seq_cold_far": "the same over 2 Gbit/s with 20 ms of latency",
     "cpu_per_gib": "CPU time for it (the store's not counted)",
     "amplification_256k": "bytes fetched for bytes read, random 256 KiB",
     "amplification_4k": "the same, random 4 KiB",

@@ -41,6 +41,7 @@ ROWS = {
     "cpu_per_gib",
     "seq_cold_link",
     "seq_cold_latency",
+    "seq_cold_far",
     "amplification_256k",
     "amplification_4k",
     "amplification_mmap_4k",
