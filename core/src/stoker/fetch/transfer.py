@@ -137,7 +137,8 @@ async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally
             rate.refused(error.retry_after_s)
         raise
     except TimeoutError as error:
-        text = f"no byte came within {retry.patience.timeout_s:g} s"
+        least = min(asked.piece, asked.stop - asked.start)
+        text = f"{least:,} bytes did not come within {_patience_s(asked, retry):g} s"
         raise SourceError(Reason.SourceUnavailable, text, place=asked.place, retryable=True) from error
     rate.succeeded()
 
@@ -148,8 +149,7 @@ async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
     if begin >= asked.stop:
         return
     pieces = asked.source.read(asked.version, begin, asked.stop, asked.piece)
-    # A large piece may take longer: a slow store is not a silent one, and its bytes are seen late here.
-    patience_s = retry.patience.timeout_s * max(1, asked.piece // PIECE)
+    patience_s = _patience_s(asked, retry)
     async with asyncio.timeout(patience_s) as limit, aclosing(pieces):
         async for part in pieces:
             tally.add(Counter.SOURCE_BYTES, len(part))
@@ -157,6 +157,11 @@ async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
             if await sink.take(part):
                 retry.progress()
             limit.reschedule(loop.time() + patience_s)
+
+
+def _patience_s(asked: Asked, retry: Retry) -> float:
+    """A large piece may take longer: a slow store is not a silent one, and its bytes are seen late here."""
+    return retry.patience.timeout_s * max(1, asked.piece // PIECE)
 
 
 def unforeseen(error: Exception, place: str) -> StokerError:
