@@ -195,6 +195,8 @@ def test_a_cache_folder_that_is_deleted_is_made_anew(rig: Rig) -> None:
         rig.wait_until_cached(root, new)
         rig.wait_until_cached(root, old)
         assert rig.cache.joinpath(".stoker-cache").exists()
+        # Told by the daemon's next look at its disks, which may come after the first pages are there again.
+        wait_for(lambda: "CacheRecovered" in rig.events(), what="the recovery is told")
         assert rig.events() == ["CacheDiskFailing", "CacheRecovered"], rig.node.log()
 
 
