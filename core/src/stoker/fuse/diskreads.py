@@ -50,7 +50,7 @@ class DiskReads:
     reader: CacheReader
     wake: Callable[[], None]
     _ends: dict[bytes, int] = field(default_factory=dict)  # where the last read of an object from disk ended
-    _expecting: int = _EXPECTED
+    _expecting: int = _EXPECTED  # small files that may still be looked up before one is read
     _soon: deque[DiskRead] = field(default_factory=deque)
     _done: deque[Ended] = field(default_factory=deque)
     _hot: deque[tuple[float, File, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_CHUNKS))
@@ -63,27 +63,33 @@ class DiskReads:
         """Whether `ended` should be called again at once."""
         return bool(self._soon)
 
+    def expects(self, size: int) -> bool:
+        """Whether a file of this size that is looked up is worth `expect`."""
+        return self._expecting > 0 and 0 < size <= SMALL_BYTES
+
     def expect(self, file: File) -> None:
         """A small file was looked up, and is most likely read next: its disk works while the answer is on its way."""
-        if not self._expecting or not file.cacheable or not 0 < file.size <= SMALL_BYTES:
+        if not file.cacheable or not self.expects(file.size):
             return
         hit = self.reader.find(file.oid, file.size, *page_span(0, file.size, file.size))
         if hit is not None:
             self._expecting -= 1
             os.posix_fadvise(hit.fd, 0, file.size, os.POSIX_FADV_WILLNEED)
-            self._remember(file, 0)
+            self._remember(file, 0)  # read from disk, so not to be kept in memory twice
 
     def begin(self, key: RequestKey, file: File, hit: Hit, offset: int, length: int) -> None:
         """Ask the disk. For a sequential reader it is asked to go ahead, so that the next reads find memory."""
         sequential = self._ends.get(file.oid) == offset > 0
         os.posix_fadvise(hit.fd, offset, _AHEAD if sequential else length, os.POSIX_FADV_WILLNEED)
         self._remember(file, offset + length)
+        self._expecting = _EXPECTED
         self._soon.append(DiskRead(key, file, hit, offset, length, time.monotonic() + _SPIN_S))
 
     def found(self, file: File, stop: int) -> None:
         """A read was answered from memory: the next one begins at `stop`, if the file is read in order."""
         if file.oid in self._ends:
-            self._remember(file, stop)
+            self._ends[file.oid] = stop
+            self._expecting = _EXPECTED
 
     def ended(self, wanted: Callable[[RequestKey], bool]) -> Iterator[Ended]:
         """What the disk has brought since. `wanted`: whether somebody still waits for a key."""
@@ -127,8 +133,6 @@ class DiskReads:
         if len(self._ends) > _REMEMBERED_ENDS:
             self._ends.clear()
         self._ends[file.oid] = end
-        if end:
-            self._expecting = _EXPECTED
 
     def _in_thread(self, read: DiskRead) -> None:
         self._done.append((read.key, read.hit, self._read(read)))

@@ -106,11 +106,8 @@ class Reads:
         waiting = self._waiting.get(key)
         if waiting is None:
             return False
-        if not is_dying(waiting.request.thread):
-            return True  # looked at again each second: the kernel says only once that there was a signal
-        del self._waiting[key]
-        self._forget(waiting)
-        self.refuse(waiting.request, errno.EINTR)
+        if is_dying(waiting.request.thread):  # else looked at again each second: the kernel tells only once
+            self._interrupted(waiting)
         return True
 
     def on_reply(self, fetcher: int, reply: Reply) -> None:
@@ -144,10 +141,10 @@ class Reads:
 
     def end_interrupted(self) -> None:
         """Of those that wait for long: the notice that a reader was killed may have died with whoever took it."""
-        for key, waiting in list(self._waiting.items()):
+        for waiting in list(self._waiting.values()):
             request = waiting.request
             if waiting.tired and fate_of(request.session.fd, request.unique, request.thread) is Fate.INTERRUPTED:
-                self.interrupt(key)
+                self._interrupted(waiting)
             waiting.tired = True
 
     def expire(self) -> None:
@@ -164,6 +161,11 @@ class Reads:
             self._forget(waiting)
             self._waiting.pop(waiting.request.key, None)
             self.answers.nothing(waiting.request)
+
+    def _interrupted(self, waiting: Waiting) -> None:
+        del self._waiting[waiting.request.key]
+        self._forget(waiting)
+        self.refuse(waiting.request, errno.EINTR)
 
     def _comes(self, waiting: Waiting) -> bool:
         """Whether an open that waits for its whole file waits on: there is more of it than at the last deadline."""

@@ -194,7 +194,8 @@ class Worker:
 
     def _expect_read(self, session: Session, inode: int) -> None:
         with contextlib.suppress(StokerError):  # its read will say so
-            if not session.manifest.node(inode).is_dir:
+            node = session.manifest.node(inode)
+            if not node.is_dir and self._reads.disk.expects(node.size):  # before its object is looked for
                 self._reads.disk.expect(session.object(inode))
 
     def _pause(self) -> None:
