@@ -67,6 +67,11 @@ class Wanted:
             )
         return error
 
+    def ended(self, left: int) -> None:
+        """The body is over, and `left` bytes of it had not come; fewer than none when more came. Raises SourceError."""
+        if left:
+            raise self.corrupt(f"{abs(left)} bytes {'too few' if left > 0 else 'too many'}")
+
     def corrupt(self, what: str) -> SourceError:
         return SourceError(
             Reason.CorruptResponse, f"the store sent something else: {what}", place=self.place, retryable=True
@@ -120,7 +125,6 @@ async def checked_body(response: aiohttp.ClientResponse, wanted: Wanted) -> Asyn
         if held and not hold:
             yield memoryview(held.pop())
         held.append(piece)
-    if left:
-        raise wanted.corrupt(f"{abs(left)} bytes {'too few' if left > 0 else 'too many'}")
+    wanted.ended(left)
     for piece in held:
         yield memoryview(piece)
