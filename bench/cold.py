@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from bench.cpu import cpu_seconds
 from bench.measure import Pair, Row, read_whole
@@ -78,31 +80,30 @@ def seq_cold_link(setup: Setup) -> Row:
 
 def seq_cold_latency(setup: Setup) -> Row:
     """Each request takes 20 ms longer; against as many ranges of the same size at once as ours asks by its defaults."""
-    large, parallel = setup.large(), parallel_ranges()
     with running_relay(setup.root, setup.store.port, delay_s=LATENCY_S) as relay:
         store = setup.store.by("127.0.0.1", relay.port)
-
-        def reference(number: int) -> Read:
-            return obstore_read(store, large.key(number), size=large.size, parallel=parallel, part=_RANGE)
-
-        return _cold(setup, store, "seq_cold_latency", 0.9, reference, f"obstore, {parallel} ranges at once")
+        return _cold_by_ranges(setup, store, "seq_cold_latency", contextlib.nullcontext)
 
 
 def seq_cold_far(setup: Setup) -> Row:
     """Over 2 Gbit/s with those 20 ms, as a store in another town: the link is what limits, not the cores."""
-    large, parallel = setup.large(), parallel_ranges()
     with (
         limited_link() as link,
         running_relay(setup.root, setup.store.port, delay_s=LATENCY_S, at=link.listener()) as relay,
+        link.at_client(),
     ):
-        store = setup.store.by(SERVER, relay.port)
+        return _cold_by_ranges(setup, setup.store.by(SERVER, relay.port), "seq_cold_far", link.at_client)
 
-        def reference(number: int) -> Read:
-            with link.at_client():
-                return obstore_read(store, large.key(number), size=large.size, parallel=parallel, part=_RANGE)
 
-        with link.at_client():
-            return _cold(setup, store, "seq_cold_far", 0.9, reference, f"obstore, {parallel} ranges at once")
+def _cold_by_ranges(setup: Setup, store: Store, row: str, at: Callable[[], AbstractContextManager[None]]) -> Row:
+    """Against obstore that asks as many ranges at once as ours does by its defaults. `at`: where obstore is started."""
+    large, parallel = setup.large(), parallel_ranges()
+
+    def reference(number: int) -> Read:
+        with at():
+            return obstore_read(store, large.key(number), size=large.size, parallel=parallel, part=_RANGE)
+
+    return _cold(setup, store, row, 0.9, reference, f"obstore, {parallel} ranges at once")
 
 
 def parallel_ranges() -> int:

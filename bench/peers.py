@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.amplification import by_pread, random_offsets, settled
-from bench.measure import Pair, Row, drop_caches, paired, read_each, read_each_by, read_whole
+from bench.measure import Pair, Row, drop_caches, paired, read_each, read_each_by, read_whole, stat_each
 from bench.peer_mounts import Peer, be_installed, mounted
 from bench.relay import running_relay
 from bench.setup import Large, Setup, bench_setup, object_name, work_folder
@@ -167,8 +166,7 @@ def _listing(setup: Setup, data: Data, peer: Peer) -> Iterator[Row]:
 
 def _listed(folder: Path, count: int, since: float | None = None) -> float:
     begun = time.perf_counter() if since is None else since
-    with os.scandir(folder) as entries:
-        found = sum(1 for entry in entries if entry.stat().st_mode)
+    found = stat_each(folder)
     if found != count:
         raise RuntimeError(f"{folder}: {found} entries of {count} were listed")
     return count / (time.perf_counter() - begun)
