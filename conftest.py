@@ -22,3 +22,11 @@ def scripted_store() -> Iterator[ScriptedStore]:
     """A store that misbehaves on demand."""
     with running_store() as store:
         yield store
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ScriptedStore]:
+    """A store on another host: this machine by another name."""
+    with running_store() as store:
+        store.endpoint = store.endpoint.replace("127.0.0.1", "localhost")
+        yield store

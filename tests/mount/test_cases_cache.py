@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from servers.mounts import IMPATIENT, error_number, mount
+from servers.mounts import IMPATIENT, cached_percent, error_number, mount
 from servers.node import Node, data_set, running_node, wait_for
 from servers.scenarios import never_answers, redirects, refuses, replaced_before, truncated
 from servers.scripted_store import Request, Response, Scenario, ScriptedStore, listing, running_store
@@ -25,11 +25,6 @@ MIB = 1 << 20
 
 def cached_files(node: Node) -> list[Path]:
     return [path for path in (node.root / "cache" / "objects").rglob("*") if path.is_file()]
-
-
-def stored(node: Node, path: Path) -> int:
-    """Percent of a file that is in the cache."""
-    return int(os.getxattr(path, "user.stoker.cached"))
 
 
 class TestCA01:
@@ -234,7 +229,7 @@ class TestCA12:
         assert "EmptyComponent" in done.stderr
         (job,) = node.api("GET", "/v1/status")["jobs"]
         assert (job["phase"], job["skipped"]) == ("PartiallySucceeded", {"EmptyComponent": 1})
-        assert all(stored(node, root / f"f{number}") == 100 for number in range(5))
+        assert all(cached_percent(root / f"f{number}") == 100 for number in range(5))
 
     def test_ca_12_an_object_that_fails_is_named_and_comes_with_the_next_run(
         self, node: Node, scripted_store: ScriptedStore, document: dict[str, Any]
@@ -249,5 +244,5 @@ class TestCA12:
         down.clear()
         before = {number: scripted_store.count(f"2026/1/f{number}") for number in range(5)}
         assert node.ok("preload", "-f", "-", stdin=json.dumps(document)).startswith("preloaded data: 5 files of 5")
-        assert stored(node, root / "f3") == 100
+        assert cached_percent(root / "f3") == 100
         assert all(scripted_store.count(f"2026/1/f{number}") == before[number] for number in (0, 1, 2, 4))

@@ -8,13 +8,12 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from servers.mounts import IMPATIENT, error_number, mount, while_down
+from servers.mounts import IMPATIENT, cached_percent, error_number, mount, while_down
 from servers.node import Node, data_set, wait_for
 from servers.scenarios import redirects, replaced_before, truncated
 from servers.scripted_store import BUCKET, Request, Response, Scenario, ScriptedStore, running_store
@@ -27,19 +26,8 @@ DEADLINE_S = 30.0
 TOKEN = "the-session-token"
 
 
-def cached(path: Path) -> int:
-    return int(os.getxattr(path, "user.stoker.cached"))
-
-
 class TestRedirects:
     """A load balancer or a bucket of another place answers `go there`."""
-
-    @pytest.fixture
-    def elsewhere(self) -> Iterator[ScriptedStore]:
-        """Another host: this machine by another name."""
-        with running_store() as store:
-            store.endpoint = store.endpoint.replace("127.0.0.1", "localhost")
-            yield store
 
     @pytest.mark.parametrize("token", ["", TOKEN], ids=["keys", "token"])
     def test_to_the_same_host(self, node: Node, scripted_store: ScriptedStore, token: str) -> None:
@@ -50,7 +38,7 @@ class TestRedirects:
         scripted_store.put("moved", data)
         scripted_store.on("f", redirects(f"/{BUCKET}/moved", 307))
         assert (root / "f").read_bytes() == data
-        assert cached(root / "f") == 100
+        assert cached_percent(root / "f") == 100
         assert scripted_store.count("moved", "GET") == scripted_store.count("f", "GET")
 
     def test_to_another_host(self, node: Node, scripted_store: ScriptedStore, elsewhere: ScriptedStore) -> None:
@@ -75,7 +63,7 @@ class TestRedirects:
         root = mount(node, scripted_store, mount=IMPATIENT)
         assert error_number(root / "f") == errno.EIO
         assert elsewhere.requests == []
-        assert cached(root / "f") == 0
+        assert cached_percent(root / "f") == 0
         assert {request.headers["x-amz-security-token"] for request in scripted_store.of("f", "GET")} == {TOKEN}
         assert '"SourceUnavailable"' in node.log()
         assert "redirects to another host" in node.log()
@@ -90,7 +78,7 @@ class TestRedirects:
         scripted_store.on("f", redirects(elsewhere.url("f"), 307))
         root = mount(node, scripted_store, mount=IMPATIENT)
         assert error_number(root / "f") == errno.ESTALE
-        assert cached(root / "f") == 0
+        assert cached_percent(root / "f") == 0
 
 
 def test_a_store_that_is_down_is_eio_in_time_and_heals_when_it_is_back(node: Node) -> None:
@@ -104,7 +92,7 @@ def test_a_store_that_is_down_is_eio_in_time_and_heals_when_it_is_back(node: Nod
     began = time.monotonic()
     assert error_number(root / "not yet") == errno.EIO
     assert time.monotonic() - began < DEADLINE_S
-    assert cached(root / "not yet") == 0
+    assert cached_percent(root / "not yet") == 0
     assert (root / "read before").read_bytes() == contents["read before"]
     assert '"SourceUnavailable"' in node.log()
     with running_store(store):
@@ -195,4 +183,4 @@ def check_kept(node: Node, store: ScriptedStore, old: bytes) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     parts = read_on(path, len(old))
     assert all(part in (None, old[at : at + len(part or b"")]) for at, part in parts.items())
-    assert cached(path) < 100
+    assert cached_percent(path) < 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,11 @@ def error_number(path: Path) -> int | None:
     except OSError as error:
         return error.errno
     return None
+
+
+def cached_percent(path: Path) -> int:
+    """Percent of a file that is in the cache."""
+    return int(os.getxattr(path, "user.stoker.cached"))
 
 
 def read_by_many(root: Path, keys: Iterable[str]) -> dict[str, bytes]:

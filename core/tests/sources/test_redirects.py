@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from servers.scenarios import redirects
-from servers.scripted_store import BUCKET, running_store
+from servers.scripted_store import BUCKET
 from servers.seaweedfs import ADMIN
 from stoker.api.reasons import Reason
 from stoker.sources.base import Credentials, SourceError
@@ -23,12 +23,9 @@ IDENTITIES = {
 
 
 @pytest.fixture
-def other():
-    """Another host: the same machine by another name."""
-    with running_store() as store:
-        store.put("moved", DATA)
-        store.endpoint = store.endpoint.replace("127.0.0.1", "localhost")
-        yield store
+def other(elsewhere):
+    elsewhere.put("moved", DATA)
+    return elsewhere
 
 
 @pytest.fixture(params=["plain", "a//b"])
