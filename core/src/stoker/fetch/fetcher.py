@@ -7,6 +7,7 @@ asks again.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Mapping
@@ -129,4 +130,6 @@ def run(index: int, config: dict[str, Any], fds: dict[str, int]) -> None:
             raise SystemExit(70)
 
     log.info("fetcher begins", index=index)
+    # By default the collector walks through what thousands of objects have made, every 700 more: 8 % of the loop.
+    gc.set_threshold(20_000, 50, 100)
     asyncio.run(main())

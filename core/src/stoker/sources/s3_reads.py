@@ -69,6 +69,9 @@ class ObstoreReader:
         are the stored bytes or others that were made of them on the way."""
         result = await self._get(wanted)
         left = wanted.stop - wanted.start
+        if left < piece:
+            yield await _whole(result, wanted)
+            return
         hold = is_encoded(result.attributes.get("Content-Encoding"))
         held: list[memoryview] = []
         try:
@@ -189,6 +192,18 @@ def client_options(base: str, *, fenced: bool) -> ClientConfig:
 def _fence(base: str) -> ClientConfig:
     """All hosts but this one are behind a proxy that is none."""
     return {"proxy_url": f"http://{_NOWHERE}", "proxy_excludes": URL(base).raw_host or ""}
+
+
+async def _whole(result: Any, wanted: Wanted) -> memoryview:
+    """A body that is one piece. A byte more than there should be is asked for, so that the piece ends where the body
+    does: asking again whether anything follows is one more way between threads, a tenth of what a small object costs."""
+    length = wanted.stop - wanted.start
+    try:
+        part = await anext(result.stream(min_chunk_size=length + 1), b"")
+    except (BaseError, OSError) as error:
+        raise _broken(error, wanted) from None
+    wanted.ended(length - len(part))
+    return memoryview(part)
 
 
 def _broken(error: Exception, wanted: Wanted) -> SourceError:
