@@ -196,7 +196,7 @@ def _fence(base: str) -> ClientConfig:
 
 async def _whole(result: Any, wanted: Wanted) -> memoryview:
     """A body that is one piece. A byte more than there should be is asked for, so that the piece ends where the body
-    does: asking again whether anything follows is one more way between threads, a tenth of what a small object costs."""
+    does: to ask whether anything follows is one more way between threads, a tenth of what a small object costs."""
     length = wanted.stop - wanted.start
     try:
         part = await anext(result.stream(min_chunk_size=length + 1), b"")
