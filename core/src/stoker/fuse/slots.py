@@ -14,7 +14,9 @@ from dataclasses import dataclass
 LANDING_SIZE = 8192  # FUSE_MIN_READ_BUFFER: the kernel refuses to hand out requests into less
 RECORD_SIZE = 384  # a header (40), the longest pending request: GETXATTR of a 255 byte name (40 + 8 + 256), and 24 ours
 PENDING_RECORDS = 4096
-MAX_DEATHS = 3  # a request that was being processed when three workers died is answered EIO
+MAX_DEATHS = 8
+"""A request that was being processed when so many workers died is answered EIO. One that kills them does so each time;
+someone who kills workers again and again (a test, the kernel short of memory) meets one replay twice or thrice."""
 
 _HEADER = 4096
 _RECORDS = _HEADER + LANDING_SIZE
@@ -39,7 +41,7 @@ def create_pool() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A request that a dead worker left: `record` is -1 for the landing slot; `poisonous` after three deaths.
+    """A request that a dead worker left: `record` is -1 for the landing slot; `poisonous` after MAX_DEATHS.
 
     `refused`: the keeper has answered it with EINTR, or was about to.
     """

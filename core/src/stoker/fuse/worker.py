@@ -117,7 +117,7 @@ class Worker:
         elif left.refused or (fate is Fate.INTERRUPTED and request.op != Op.RELEASE):
             self._reads.refuse(request, errno.EINTR)
         elif left.poisonous:
-            log.error("request killed three workers", op=request.op, inode=request.inode, unique=request.unique)
+            log.error("request killed worker after worker", op=request.op, inode=request.inode, unique=request.unique)
             self._reads.refuse(request, errno.EIO)
         else:
             self._dispatch(request)
