@@ -54,6 +54,18 @@ with open(sys.argv[1], "rb") as file:
 """
 
 
+@pytest.mark.parametrize("policy", ["Cache", "Bypass"])
+def test_a_failure_is_waited_for_once_however_often_the_kernel_asks(
+    node: Node, scripted_store: ScriptedStore, policy: str
+) -> None:
+    """A fault of mmap asks for what the kernel reads ahead, then for the page: both are the same failure."""
+    scripted_store.put("f", b"x" * 80_000)
+    scripted_store.on("f", refuses(500, "InternalError"))
+    root = mount(node, scripted_store, mount={**IMPATIENT, "retries": 2}, cache={"policy": policy})
+    assert subprocess.run([sys.executable, "-c", TOUCH, str(root / "f")]).returncode == -signal.SIGBUS
+    assert scripted_store.count("f", "GET") == 3
+
+
 def test_through_mmap_an_error_is_sigbus(node: Node, scripted_store: ScriptedStore, scratch: Path) -> None:
     scripted_store.put("f", b"x" * 1000)
     scripted_store.on("f", refuses(403, "AccessDenied"))

@@ -89,6 +89,29 @@ class Flight:
             self.task.cancel()
 
 
+@dataclass(slots=True)
+class Failures:
+    """What of one object failed a moment ago."""
+
+    _known: list[tuple[int, int, float, StokerError]] = field(default_factory=list)
+
+    def add(self, first: int, last: int, error: StokerError, now: float) -> None:
+        """Remember for a moment that the pages [first, last) cannot be read."""
+        self._known = [failure for failure in self._known if failure[2] > now]
+        self._known.append((first, last, now + ERROR_MEMORY_S, error))
+
+    def get(self, first: int, last: int, now: float) -> StokerError | None:
+        """What failed a moment ago for some page of [first, last)."""
+        for start, stop, until, error in self._known:
+            if start < last and first < stop and now < until:
+                return error
+        return None
+
+    def over(self, now: float) -> bool:
+        """Whether nothing is remembered any more."""
+        return all(until <= now for _, _, until, _ in self._known)
+
+
 @dataclass(slots=True, eq=False)
 class ObjectState:
     """What is going on with one object. Kept a while after its last use, for its streams."""
@@ -99,7 +122,7 @@ class ObjectState:
     flights: list[Flight] = field(default_factory=list)
     loading: asyncio.Task[None] | None = None
     load_again_at: float = 0.0
-    _failures: list[tuple[int, int, float, StokerError]] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)
 
     @property
     def idle(self) -> bool:
@@ -111,15 +134,3 @@ class ObjectState:
 
     def runs(self) -> list[tuple[int, int]]:
         return [(flight.first, flight.last) for flight in self.flights]
-
-    def failed(self, first: int, last: int, error: StokerError, now: float) -> None:
-        """Remember for a moment that these pages cannot be read."""
-        self._failures = [failure for failure in self._failures if failure[2] > now]
-        self._failures.append((first, last, now + ERROR_MEMORY_S, error))
-
-    def failure(self, first: int, last: int, now: float) -> StokerError | None:
-        """What failed a moment ago for some page of [first, last)."""
-        for start, stop, until, error in self._failures:
-            if start < last and first < stop and now < until:
-                return error
-        return None

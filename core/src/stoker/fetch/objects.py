@@ -194,7 +194,7 @@ class Objects:
 
     def _failed(self, state: ObjectState, flight: Flight, error: StokerError) -> None:
         if flight.wanted:
-            state.failed(flight.ready, flight.last, error, self._clock())
+            state.failures.add(flight.ready, flight.last, error, self._clock())
         flight.outcome = error
 
     def _landed(self, state: ObjectState, flight: Flight, task: asyncio.Task[None]) -> None:

@@ -18,7 +18,7 @@ from stoker.api.reasons import Reason
 from stoker.cache.layout import PAGE, page_span
 from stoker.fetch.counters import Counter
 from stoker.fetch.files import File
-from stoker.fetch.flight import ObjectState
+from stoker.fetch.flight import Failures, ObjectState
 from stoker.fetch.lanes import Lanes, Priority, Ticket
 from stoker.fetch.objects import Objects
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, Request
@@ -34,6 +34,9 @@ WHOLE_RETRY_S = 10.0
 
 TELL_EVERY_S = 60.0
 """The same failure of the same source is told once per minute."""
+
+MOST_FAILED = 1024
+"""Files with failures beside the cache that are kept until somebody looks which of them are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Service:
         self._lanes = lanes
         self._tell = tell
         self._clock = clock
+        self._failed: dict[tuple[int, int], Failures] = {}
+        """By session and inode: reads without the cache."""
         self._told: dict[tuple[str, Reason], float] = {}
 
     async def file_of(self, request: Request) -> tuple[Session, File]:
@@ -83,7 +88,7 @@ class Service:
             if incarnation is not None:
                 yield Answer(file.oid, incarnation)
                 return
-            data, ticket = await self._bytes(session, file, request.offset, length)
+            data, ticket = await self._inline(session, file, request, length)
             try:
                 yield Answer(file.oid, 0, data)
             finally:
@@ -125,9 +130,9 @@ class Service:
         store = session.stores[file.source]
         state = objects.state(session, file)
         wanted = page_span(request.offset, length, file.size)
-        if store.has_replicas and (store.down or state.failure(*wanted, self._clock())):
+        if store.has_replicas and (store.down or state.failures.get(*wanted, self._clock())):
             return None
-        if error := state.failure(*wanted, self._clock()):
+        if error := state.failures.get(*wanted, self._clock()):
             raise error
         if session.spec.mount.policy == "WholeFile":
             self._load_behind(session, file, state, objects)
@@ -152,6 +157,24 @@ class Service:
         except StokerError as error:
             state.load_again_at = self._clock() + WHOLE_RETRY_S
             self._report(session, file, error)
+
+    async def _inline(self, session: Session, file: File, request: Request, length: int) -> tuple[bytearray, Ticket]:
+        """Like `_bytes`; what failed a moment ago fails at once."""
+        key, wanted = (request.slot, request.inode), page_span(request.offset, length, file.size)
+        known = self._failed.get(key)
+        if known is not None and (error := known.get(*wanted, self._clock())):
+            raise error
+        try:
+            return await self._bytes(session, file, request.offset, length)
+        except StokerError as error:
+            self._remember(key, wanted, error)
+            raise
+
+    def _remember(self, key: tuple[int, int], wanted: tuple[int, int], error: StokerError) -> None:
+        now = self._clock()
+        if len(self._failed) >= MOST_FAILED:
+            self._failed = {key: failures for key, failures in self._failed.items() if not failures.over(now)}
+        self._failed.setdefault(key, Failures()).add(*wanted, error, now)
 
     async def _bytes(self, session: Session, file: File, offset: int, length: int) -> tuple[bytearray, Ticket]:
         """Exactly these bytes, from the source or a replica of it; nothing is stored. The ticket holds their memory."""
