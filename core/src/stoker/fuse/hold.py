@@ -45,16 +45,22 @@ class Holder:
         return self._epoll.fileno()
 
     def add(self, session: int, fd: int) -> None:
-        """Hold the requests of one session's clone too."""
-        self._fds[session] = fd
+        """Hold the requests of one session's clone too; one that was told before takes the place of what it was.
+
+        By a duplicate: epoll goes on to report a descriptor that was closed before it was taken out, for as long as
+        another process has the same clone.
+        """
+        self.remove(session)
+        own = self._fds[session] = os.dup(fd)
         with contextlib.suppress(OSError):
-            self._epoll.register(fd, select.EPOLLIN)
+            self._epoll.register(own, select.EPOLLIN)
 
     def remove(self, session: int) -> None:
-        fd = self._fds.pop(session, None)
-        if fd is not None:
+        own = self._fds.pop(session, None)
+        if own is not None:
             with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
+                self._epoll.unregister(own)
+            os.close(own)
 
     def on_readable(self) -> None:
         """Take what the kernel hands out now."""
@@ -92,6 +98,8 @@ class Holder:
 
     def close(self) -> None:
         """Stop; the requests stay in the pool for the next worker."""
+        for session in list(self._fds):
+            self.remove(session)
         self._epoll.close()
 
     def _on_request(self, session: int, fd: int) -> None:
