@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from stoker.cache.accounts import AccountPolicy
 from stoker.cache.credit import Credit, Grant
-from stoker.cache.jobs import Job
+from stoker.cache.jobs import EvictJob, Job
 from stoker.cache.layout import PAGE, object_id, object_path, page_count
-from stoker.cache.ledger import Limits
+from stoker.cache.ledger import Amount, Limits
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
 from stoker.cache.reader import BadPage, CacheReader
+from stoker.cache.shares import Why
 from stoker.cache.tier import TierConfig
 from stoker.cache.writer import CacheWriter
 
@@ -57,6 +60,9 @@ class CacheRig:
         self.configs = [TierConfig(root, limits) for root in roots]
         self.clock, self.events = Clock(), []
         self.boot = 1
+        self.live: set[str] = set()
+        self.policies = {OWNER: AccountPolicy()}
+        self.why: Counter[Why] = Counter()
         self.slots = slots
         self.fds = [create_table(slots) for _ in range(fetchers)]
         self.tables = [PresenceTable(fd, slots) for fd in self.fds]
@@ -84,7 +90,8 @@ class CacheRig:
             clock=self.clock,
             wall=self.clock,
         )
-        self.owner.register(OWNER)
+        for name, policy in self.policies.items():
+            self.owner.register(name, policy)
         for number, writer in enumerate(self.writers):
             if writer is not None:
                 self.owner.adopt(number, writer.outstanding())
@@ -95,20 +102,26 @@ class CacheRig:
         self.owner.recover()
         self.do(self.owner.drain())  # what was indexed and not settled counts twice until then
 
+    def know(self, policies: Mapping[str, AccountPolicy]) -> None:
+        """DataSets and what they may hold, now and after each restart."""
+        self.policies.update(policies)
+        for name, policy in policies.items():
+            self.owner.register(name, policy)
+
     def open_writer(self, number: int) -> None:
-        async def ask(tier: int, nbytes: int, inodes: int) -> Grant:
-            grant = self.owner.grant(number, tier, nbytes, inodes)
+        async def ask(tier: int, account: int, nbytes: int, inodes: int, asker: int) -> Grant:
+            grant = self.owner.grant(number, tier, account, nbytes, inodes, asker)
             if grant.bytes >= min(nbytes, LEAST_BYTES) and grant.inodes >= min(inodes, 2):
                 return grant
-            self.make_room(number, tier)
-            more = self.owner.grant(number, tier, nbytes - grant.bytes, inodes - grant.inodes)
+            self.make_room(number, tier, account)
+            more = self.owner.grant(number, tier, account, nbytes - grant.bytes, inodes - grant.inodes, asker)
             writer = self.writers[number]
             assert writer is not None
-            writer.credit.add(tier, grant)
+            writer.credit.add((tier, account), grant)
             return more
 
         self.tables[number].clear()
-        credit = Credit(len(self.configs), ask, self.clock)
+        credit = Credit(ask, self.clock)
         self.writers[number] = CacheWriter(
             self.owner.roots,
             self.tables[number],
@@ -191,27 +204,34 @@ class CacheRig:
             if writer is not None:
                 writer.collect()
 
-    def make_room(self, fetcher: int, tier: int) -> None:
+    def make_room(self, fetcher: int, tier: int, account: int) -> None:
         """What the daemon does when it had to refuse credit."""
-        for other in self.owner.recall(fetcher, tier):
+        for (other, where), accounts in self.owner.recall(fetcher, tier, account).items():
             writer = self.writers[other]
-            if writer is not None:
-                self.owner.returned(other, tier, *writer.credit.give_back(tier))
+            for whose in accounts if writer is not None else ():
+                self.owner.returned(other, where, whose, *writer.credit.give_back((where, whose)))
         self.evict_as_needed()
 
     def evict_as_needed(self) -> None:
-        for job in self.owner.plan_eviction():
+        for job in self.owner.plan_eviction(live=self.live):
             busy = {oid for writer in self.writers if writer is not None for oid in writer.doom(job.oids)}
             wanted = list(job.oids)
             job.oids = [oid for oid in wanted if oid not in busy]
             self.do([job])
+            self.why += job.evicted()
             for writer in self.writers:
                 if writer is not None:
                     writer.evicted(wanted)
 
-    async def fill(self, thing: Thing, first: int, last: int, bad: bool = False) -> bool:
+    def evict(self, thing: Thing) -> None:
+        """Take one object out of the cache."""
+        job = EvictJob(self.owner.tiers[self.owner.tier_of(thing.oid)], self.owner._common)
+        job.add(thing.oid, Why.Lru)
+        self.do([job])
+
+    async def fill(self, thing: Thing, first: int, last: int, bad: bool = False, owner: str = OWNER) -> bool:
         """What a fetcher does for a request. False: it could not be stored."""
-        fill = self.writer_of(thing).begin(thing.oid, thing.size, OWNER)
+        fill = self.writer_of(thing).begin(thing.oid, thing.size, owner)
         if fill is None:
             return False
         try:
@@ -227,8 +247,8 @@ class CacheRig:
         finally:
             fill.close()
 
-    async def load(self, thing: Thing) -> bool:
-        return await self.fill(thing, 0, thing.pages)
+    async def load(self, thing: Thing, owner: str = OWNER) -> bool:
+        return await self.fill(thing, 0, thing.pages, owner=owner)
 
     def read(self, thing: Thing, first: int = 0, last: int | None = None, reader: CacheReader | None = None) -> bool:
         """Whether the pages are cached. Asserts that what the cache gives is right; BadPage is the caller's."""
@@ -255,7 +275,21 @@ class CacheRig:
                 return False
         return False
 
-    # Looking at the disk
+    # Looking at the books and the disk
+
+    def told(self, number: int) -> dict[tuple[int, int], Amount]:
+        """What a fetcher would tell a new owner that it holds."""
+        writer = self.writers[number]
+        return writer.outstanding() if writer is not None else {}
+
+    def kept(self, number: int) -> dict[tuple[int, int], Amount]:
+        """What the owner has in its books of a fetcher."""
+        return {
+            (tier.number, account): amount
+            for tier in self.owner.tiers
+            for (fetcher, account), amount in tier.ledger.outstanding.items()
+            if fetcher == number
+        }
 
     def path(self, thing: Thing) -> str | None:
         """The file that the index names."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.api.errors import StokerError
+from stoker.cache.credit import from_rows
 from stoker.cache.layout import PAGE, object_id, page_span
 from stoker.cache.ledger import Limits
 from stoker.cache.owner import CacheOwner
@@ -127,8 +128,8 @@ class Owner:
         with contextlib.suppress(ChannelClosedError):
             hello, _ = await channel.recv()
             self.hellos.append(hello)
-            if hello["credit"]:
-                self._owner.adopt(0, [(nbytes, inodes) for nbytes, inodes in hello["credit"]])
+            if hello["alive"]:
+                self._owner.adopt(0, from_rows(hello["credit"]))
             else:
                 self._do(self._owner.drain_dead(0))
                 self._owner.buried(0)
@@ -147,7 +148,8 @@ class Owner:
     def _grant(self, message: Message) -> Message:
         answer: Message = {"op": "granted", "seq": message["seq"], "bytes": 0, "inodes": 0, "incarnations": [0, 0]}
         if self.granting:
-            grant = self._owner.grant(0, message["tier"], message["bytes"], message["inodes"])
+            numbers = (message[name] for name in ("tier", "account", "bytes", "inodes", "asker"))
+            grant = self._owner.grant(0, *numbers)
             answer |= {"bytes": grant.bytes, "inodes": grant.inodes}
             answer["incarnations"] = [grant.first_incarnation, grant.incarnations]
         return answer

@@ -58,7 +58,7 @@ async def test_ca04_what_was_loaded_is_there_whatever_is_evicted_meanwhile(rig: 
         busy = writer.doom([thing.oid])
         await asyncio.sleep(0)
         if not busy and not loading.done():  # a load that is done may be evicted again, at any time
-            rig.do([rig.owner.evict(0, [thing.oid])])
+            rig.evict(thing)
         writer.evicted([thing.oid])
         await loading
         assert rig.read(thing)
@@ -87,7 +87,7 @@ async def test_ca04_a_load_waits_for_the_eviction_of_its_object(rig: CacheRig) -
     loading = asyncio.ensure_future(load_settled(rig, thing))
     await asyncio.sleep(0)
     assert not loading.done()
-    rig.do([rig.owner.evict(0, [thing.oid])])
+    rig.evict(thing)
     writer.evicted([thing.oid])
     await loading
     assert rig.read(thing)
@@ -117,7 +117,7 @@ async def test_ca05_an_evicted_object_stays_readable_for_who_is_reading(rig: Cac
     reader = rig.new_reader()
     hit = reader.find(thing.oid, thing.size, 0, thing.pages)
     assert hit is not None
-    rig.do([rig.owner.evict(0, [thing.oid])])
+    rig.evict(thing)
     reader.forget(thing.oid)
     assert reader.read(hit, thing.oid, thing.size, 0, thing.size) == thing.data
     assert reader.find(thing.oid, thing.size, 0, 1) is None

@@ -13,9 +13,9 @@ PLENTY = Amount(1 << 50, 1 << 40)
 
 def test_a_small_room_goes_to_one_and_a_large_one_is_shared() -> None:
     small = Ledger(Limits(4 * MIB, reserve_free=0))
-    assert small.grant(0, Amount(64 * MIB, 10), PLENTY).bytes > 3 * MIB
+    assert small.grant(0, 7, Amount(64 * MIB, 10), PLENTY).bytes > 3 * MIB
     large = Ledger(Limits(100 * MIB, reserve_free=0))
-    assert LEAST_GRANT_BYTES < large.grant(0, Amount(64 * MIB, 10), PLENTY).bytes < 26 * MIB
+    assert LEAST_GRANT_BYTES < large.grant(0, 7, Amount(64 * MIB, 10), PLENTY).bytes < 26 * MIB
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_small_room_goes_to_one_and_a_large_one_is_shared() -> None:
 )
 def test_what_must_stay_free_stays_free(limits: Limits, free: Amount, some: bool) -> None:
     ledger = Ledger(limits, fixed=Amount(0, 6))
-    given_ = ledger.grant(0, Amount(MIB, 10), free)
+    given_ = ledger.grant(0, 7, Amount(MIB, 10), free)
     assert bool(given_.bytes and given_.inodes) is some
 
 
@@ -50,15 +50,15 @@ def test_grants_never_pass_the_limit(limit: int, inodes: int, steps: list[tuple[
     for fetcher, step, nbytes in steps:
         amount = Amount(nbytes, nbytes % 1000)
         if step == "grant":
-            ledger.grant(fetcher, amount, PLENTY)
+            ledger.grant(fetcher, 7, amount, PLENTY)
         elif step == "settle":
-            done = ledger.outstanding.get(fetcher, Amount())
-            ledger.settle(fetcher, done)
+            done = ledger.outstanding.get((fetcher, 7), Amount())
+            ledger.settle(fetcher, 7, done)
             ledger.indexed += done
         elif step == "void":
             ledger.void(fetcher)
         else:
-            ledger.settle(fetcher, amount)
+            ledger.settle(fetcher, 7, amount)
         assert not limit or ledger.held().bytes <= limit
         assert not inodes or ledger.held().inodes <= inodes
         assert min(ledger.granted().bytes, ledger.granted().inodes) >= 0
@@ -66,22 +66,23 @@ def test_grants_never_pass_the_limit(limit: int, inodes: int, steps: list[tuple[
 
 def test_eviction_begins_at_the_high_mark_and_goes_down_to_the_low_one() -> None:
     ledger = Ledger(Limits(100 * MIB, reserve_free=0, high=0.9, low=0.5), indexed=Amount(89 * MIB, 1))
-    assert ledger.must_free(PLENTY, Amount()) == Amount()
-    assert ledger.must_free(PLENTY, Amount(), evicting=True).bytes // MIB == 39
+    assert ledger.must_free(PLENTY) == Amount()
+    assert ledger.must_free(PLENTY, evicting=True).bytes // MIB == 39
     ledger.indexed = Amount(91 * MIB, 1)
-    assert ledger.must_free(PLENTY, Amount()).bytes // MIB == 41
-    ledger.zombies, ledger.indexed = Amount(41 * MIB, 0), Amount(49 * MIB, 1)
-    assert ledger.must_free(PLENTY, Amount()) == Amount()
+    assert ledger.must_free(PLENTY).bytes // MIB == 41
+    ledger.unlink(7, Amount(41 * MIB, 0))
+    ledger.indexed = Amount(49 * MIB, 1)
+    assert ledger.must_free(PLENTY) == Amount()
 
 
 def test_a_refusal_and_a_fuller_disk_begin_an_eviction_too() -> None:
     ledger = Ledger(Limits(100 * MIB, reserve_free=10 * MIB), indexed=Amount(95 * MIB, 1))
-    assert ledger.must_free(PLENTY, Amount(8 * MIB, 1)).bytes // MIB == 25
-    assert ledger.must_free(Amount(5 * MIB, 1000), Amount()).bytes // MIB == 32
+    assert ledger.must_free_for(Amount(8 * MIB, 1), PLENTY).bytes // MIB == 25
+    assert ledger.must_free(Amount(5 * MIB, 1000)).bytes // MIB == 32
 
 
 def test_credit_is_recalled_and_not_evicted_for() -> None:
     ledger = Ledger(
-        Limits(100 * MIB, reserve_free=0), indexed=Amount(10 * MIB, 1), outstanding={0: Amount(90 * MIB, 9)}
+        Limits(100 * MIB, reserve_free=0), indexed=Amount(10 * MIB, 1), outstanding={(0, 7): Amount(90 * MIB, 9)}
     )
-    assert ledger.must_free(PLENTY, Amount(8 * MIB, 1)) == Amount()
+    assert ledger.must_free_for(Amount(8 * MIB, 1), PLENTY) == Amount()

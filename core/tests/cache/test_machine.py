@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rigs.cache import CacheRig, Thing
+from rigs.cache import OWNER, CacheRig, Thing
+from stoker.cache.accounts import AccountPolicy
 from stoker.cache.fill import Fill
-from stoker.cache.layout import CHUNK, PAGE
-from stoker.cache.ledger import Limits
+from stoker.cache.layout import CHUNK, PAGE, owner_id
+from stoker.cache.ledger import Amount, Limits
 from stoker.cache.reader import BadPage
 
 SIZES = (1, 4096, PAGE, PAGE + 1, 3 * PAGE - 5, 17 * PAGE, 70 * PAGE + 9, CHUNK + 2 * PAGE + 7)
@@ -31,7 +32,17 @@ LIMITS = st.sampled_from(
         Limits(64 << 20, reserve_free=0),
     ]
 )
+POLICIES = st.sampled_from(
+    [
+        AccountPolicy(),
+        AccountPolicy(bytes=300 << 10, priority=10),
+        AccountPolicy(bytes=-(100 << 10), ttl_s=3),
+        AccountPolicy(inodes=3, priority=500),
+    ]
+)
+OTHER = "team/other"
 things = st.sampled_from(THINGS)
+owners = st.sampled_from([OWNER, OTHER])
 spans = st.tuples(st.integers(0, 300), st.integers(1, 40))
 
 
@@ -41,11 +52,12 @@ def span_of(thing: Thing, span: tuple[int, int]) -> tuple[int, int]:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    @initialize(limits=LIMITS, fetchers=st.integers(1, 2), tiers=st.integers(1, 2))
-    def begin(self, limits: Limits, fetchers: int, tiers: int) -> None:
+    @initialize(limits=LIMITS, fetchers=st.integers(1, 2), tiers=st.integers(1, 2), one=POLICIES, other=POLICIES)
+    def begin(self, limits: Limits, fetchers: int, tiers: int, one: AccountPolicy, other: AccountPolicy) -> None:
         self.folder = tempfile.mkdtemp(prefix="stoker-machine-")
         self.limits = limits
         self.rig = CacheRig([f"{self.folder}/{n}" for n in range(tiers)], limits, fetchers, slots=32)
+        self.rig.know({OWNER: one, OTHER: other})
         self.open_fills: list[tuple[Thing, Fill, int]] = []
         self.loop = asyncio.new_event_loop()
 
@@ -57,10 +69,10 @@ class CacheMachine(RuleBasedStateMachine):
 
     # Filling and reading
 
-    @rule(thing=things, span=spans)
-    def fill(self, thing: Thing, span: tuple[int, int]) -> None:
+    @rule(thing=things, span=spans, owner=owners)
+    def fill(self, thing: Thing, span: tuple[int, int], owner: str) -> None:
         first, last = span_of(thing, span)
-        if self.loop.run_until_complete(self.rig.fill(thing, first, last)):
+        if self.loop.run_until_complete(self.rig.fill(thing, first, last, owner=owner)):
             assert self.read(thing, first, last) is not False  # a bad page is found out, not missed
 
     @rule(thing=things, span=spans)
@@ -72,11 +84,19 @@ class CacheMachine(RuleBasedStateMachine):
         first, last = span_of(thing, span)
         self.loop.run_until_complete(self.rig.read_as_worker(thing, first, last))
 
-    @rule(thing=things, span=spans, write=st.booleans())
-    def leave_open(self, thing: Thing, span: tuple[int, int], write: bool) -> None:
+    @rule(thing=things, owner=owners)
+    def touch(self, thing: Thing, owner: str) -> None:
+        self.rig.owner.touch([thing.oid], owner)
+
+    @rule(name=owners, live=st.booleans())
+    def live(self, name: str, live: bool) -> None:
+        (self.rig.live.add if live else self.rig.live.discard)(name)
+
+    @rule(thing=things, span=spans, write=st.booleans(), owner=owners)
+    def leave_open(self, thing: Thing, span: tuple[int, int], write: bool, owner: str) -> None:
         first, last = span_of(thing, span)
         writer = self.rig.writer_of(thing)
-        fill = writer.begin(thing.oid, thing.size, "team/data")
+        fill = writer.begin(thing.oid, thing.size, owner)
         if fill is None:
             return
         number = self.rig.writers.index(writer)
@@ -180,6 +200,11 @@ class CacheMachine(RuleBasedStateMachine):
             assert nbytes <= usage.used_bytes <= self.limits.bytes
             assert inodes <= usage.used_inodes
             assert not self.limits.inodes or usage.used_inodes <= self.limits.inodes
+        accounts = self.rig.owner.accounts
+        for name, policy in self.rig.policies.items():
+            held = accounts.held(owner_id(name))
+            assert policy.bytes <= 0 or held.bytes <= policy.bytes
+            assert not policy.inodes or held.inodes <= policy.inodes
 
     @invariant()
     def complete_things_are_whole(self) -> None:
@@ -200,6 +225,10 @@ class CacheMachine(RuleBasedStateMachine):
             assert files == {f"{oid.hex()}.{record.incarnation}" for oid, record in records.items() if record}
             assert sum(record.accounted for record in records.values() if record) == tier.ledger.indexed.bytes
             assert len(records) == tier.ledger.indexed.inodes
+            charged: dict[int, Amount] = {}
+            for record in filter(None, records.values()):
+                charged[record.payer] = charged.get(record.payer, Amount()) + Amount(record.accounted, 1)
+            assert {payer: held for payer, held in tier.ledger.charged.items() if held != Amount()} == charged
         files_complete, present = self.rig.owner.counts([(thing.oid, thing.size) for thing in THINGS])
         assert 0 <= present <= sum(SIZES) + 10 * PAGE
         assert 0 <= files_complete <= len(THINGS)

@@ -123,7 +123,7 @@ def test_a_full_disk_opens_and_stores_nothing(small_disk: Path) -> None:
         [TierConfig(str(small_disk), Limits(0, reserve_free=0))], [], bytes(16), on_event=lambda *e: events.append(e)
     )
     assert owner.usage()[0].state == "full"
-    assert owner.grant(0, 0, 16384, 1).bytes == 0
+    assert owner.grant(0, 0, 7, 16384, 1).bytes == 0
     assert [event[1] for event in events] == [Reason.CacheFull]
     assert owner.counts([(bytes(20), 5)]) == (0, 0)
     owner.close()
@@ -136,7 +136,7 @@ def test_a_disk_without_inodes_is_full_however_many_bytes_are_free(
     owner = CacheOwner.open([TierConfig(str(tmp_path), Limits(0))], [], bytes(16), on_event=lambda *e: events.append(e))
     owner.recover()
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1 << 30, f_frsize=1, f_favail=0, f_files=9))
-    grant = owner.grant(0, 0, 1 << 20, 4)
+    grant = owner.grant(0, 0, 7, 1 << 20, 4)
     assert grant.bytes
     assert not grant.inodes
     assert owner.usage()[0].state == "full"

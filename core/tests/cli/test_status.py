@@ -37,6 +37,17 @@ TIER = {
     "state": "ok",
     "reason": "",
 }
+HELD = {
+    "name": "default/held",
+    "heldBytes": 5 << 30,
+    "heldFiles": 1234,
+    "quotaBytes": 6 << 30,
+    "quotaInodes": 0,
+    "priority": 321,
+    "ttlSeconds": 7200.0,
+    "mounts": 0,
+}
+UNUSED = {**HELD, "name": "default/unused", "heldBytes": 0, "heldFiles": 0}
 JOB = {
     "id": "preload-1",
     "operation": "Preload",
@@ -64,7 +75,7 @@ def status(*mounts: dict[str, Any], jobs: tuple[dict[str, Any], ...] = ()) -> di
         "uptimeSeconds": 5,
         "cache": {"tiers": [TIER], "checked": True, "badPages": 0, "lostBytes": 0},
     }
-    return {"node": node, "mounts": list(mounts), "jobs": list(jobs)}
+    return {"node": node, "dataSets": [HELD, UNUSED], "mounts": list(mounts), "jobs": list(jobs)}
 
 
 def test_the_table_has_what_a_user_asks_for(api: Any, stoker: Callable[..., Any]) -> None:
@@ -77,6 +88,9 @@ def test_the_table_has_what_a_user_asks_for(api: Any, stoker: Callable[..., Any]
     assert "hidden keys: 2 EmptyComponent, 1 NulByte" in done.out
     assert "120 of 4,000 files, 1.0 GiB of 40.0 GiB (2.5%), 1.0 MiB/s, 1m35s left, 2 files failed" in done.out
     assert "/cache" in done.out
+    for shown in ("default/held", "5.0 GiB", "1,234", "321", "at most 6.0 GiB, for 2h00m after the last use"):
+        assert shown in done.out
+    assert "unused" not in done.out
 
 
 def test_json_is_the_document_of_the_api(api: Any, stoker: Callable[..., Any]) -> None:
@@ -89,7 +103,7 @@ def test_no_node_is_a_state_and_no_error(place: Path, stoker: Callable[..., Any]
     assert "nothing is mounted" in stoker("status").out
     done = stoker("status", "--json")
     assert done.code == 0
-    assert json.loads(done.out) == {"node": None, "mounts": [], "jobs": []}
+    assert json.loads(done.out) == {"node": None, "dataSets": [], "mounts": [], "jobs": []}
     assert not (place / "run").exists()
 
 

@@ -27,7 +27,7 @@ from stoker.api.fielderror import FieldError
 from stoker.api.identity import Identity
 from stoker.api.kube import Reference
 from stoker.api.mount import Mount
-from stoker.api.quantity import Quantity, Size
+from stoker.api.quantity import Quantity, SignedSize, Size
 from stoker.api.reasons import Reason
 from stoker.api.replicas import Replicas
 from stoker.api.source import DataSetSource
@@ -39,8 +39,9 @@ class Cache(Model):
     policy: Literal["Cache", "Bypass", "WholeFile"] = "Cache"
     """Cache keeps the pages that were read. Bypass reads through and keeps nothing. WholeFile: open waits for the whole
     file, which streams if it cannot fit."""
-    quota: Size | None = None
-    """Bytes this DataSet may hold on one node; without it the runtime's limit is the only one."""
+    quota: SignedSize | None = None
+    """Bytes this DataSet may hold on one node, or, with a minus, how much of the cache it leaves to others; without it
+    the runtime's limit is the only one."""
     inodes: Count | None = None
     """Files this DataSet may hold on one node; without it the runtime's limit is the only one."""
     priority: Priority = 100

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     CacheRecovered = "CacheRecovered"
     CacheCorrupt = "CacheCorrupt"
     # The node daemon
+    DataSetNotFound = "DataSetNotFound"
     NodeAlreadyRunning = "NodeAlreadyRunning"
     NodeNotRunning = "NodeNotRunning"
     NodeStartFailed = "NodeStartFailed"

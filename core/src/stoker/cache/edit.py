@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from stoker.cache.index import IndexTxn
 from stoker.cache.layout import bits_bytes, charge, chunk_pages
+from stoker.cache.ledger import Amount
 from stoker.cache.presence import Snapshot
 from stoker.cache.record import MAX_OWNERS, NO_BOOT, ChunkRecord, ObjectRecord, OwnerRecord, Totals
 
@@ -22,6 +23,7 @@ class Gone:
     oid: bytes
     incarnation: int
     disk_bytes: int
+    payer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class SlotWork:
 @dataclass(slots=True)
 class _Loaded:
     record: ObjectRecord
-    epoch: int | None
-    """Its place in the order of eviction as stored; None for a new object."""
+    place: tuple[int, int] | None
+    """Its place in the order of eviction as stored (payer, epoch); None for a new object."""
     changed: bool = False
 
 
@@ -90,6 +92,18 @@ class IndexEdit:
             loaded.changed = True
             self._count(owner, record.accounted, 1)
 
+    def hand_over(self, oid: bytes, heir: int) -> None:
+        """Another of its owners is charged for an object from now on; who was it until now has let go of it."""
+        loaded = self._load(oid)
+        if loaded is None or heir not in loaded.record.owners[1:]:
+            return
+        record = loaded.record
+        self._charge(record.payer, -record.accounted, -1)
+        self._count(record.payer, -record.accounted, -1)
+        record.owners = (heir, *(owner for owner in record.owners[1:] if owner != heir))
+        self._charge(heir, record.accounted, 1)
+        loaded.changed = True
+
     def drop(self, oid: bytes) -> Gone | None:
         """Take an object out of the index."""
         loaded = self._load(oid)
@@ -100,12 +114,13 @@ class IndexEdit:
         self.totals.inodes -= 1
         for owner in record.owners:
             self._count(owner, 0, -1)
+        self._charge(record.payer, 0, -1)
         self.txn.drop_chunks(oid)
-        if loaded.epoch is not None:
-            self.txn.unuse(oid, loaded.epoch)
+        if loaded.place is not None:
+            self.txn.displace(oid, *loaded.place)
             self.txn.drop_object(oid)
         del self._objects[oid]
-        gone = Gone(oid, record.incarnation, accounted)
+        gone = Gone(oid, record.incarnation, accounted, record.payer)
         self.gone.append(gone)
         return gone
 
@@ -137,8 +152,11 @@ class IndexEdit:
         for oid, loaded in self._objects.items():
             if loaded.changed:
                 self.txn.put_object(oid, loaded.record)
-            if loaded.epoch != loaded.record.epoch:
-                self.txn.use(oid, loaded.epoch, loaded.record.epoch)
+            place = loaded.record.payer, loaded.record.epoch
+            if loaded.place != place:
+                if loaded.place is not None:
+                    self.txn.displace(oid, *loaded.place)
+                self.txn.place(oid, *place)
         for owner, record in self._owners.items():
             record.name = self.names.get(owner, record.name)
             self.txn.put_owner(owner, record)
@@ -151,13 +169,14 @@ class IndexEdit:
             record = self.txn.object(oid)
             if record is None:
                 return None
-            loaded = self._objects[oid] = _Loaded(record, record.epoch)
+            loaded = self._objects[oid] = _Loaded(record, (record.payer, record.epoch))
         return loaded
 
     def _create(self, snap: Snapshot, now: int) -> _Loaded:
         record = ObjectRecord(snap.incarnation, snap.size, 0, 0, now, (snap.owner,))
         self.totals.inodes += 1
         self._count(snap.owner, 0, 1)
+        self._charge(snap.owner, 0, 1)
         loaded = self._objects[snap.oid] = _Loaded(record, None, True)
         return loaded
 
@@ -186,10 +205,24 @@ class IndexEdit:
         self.totals.disk_bytes += disk_bytes
         for owner in record.owners:
             self._count(owner, disk_bytes, 0)
+        self._charge(record.payer, disk_bytes, 0)
+
+    def charged(self) -> dict[int, Amount]:
+        """What the DataSets whose sums changed are charged for now."""
+        return {owner: Amount(r.charged_bytes, r.charged_inodes) for owner, r in self._owners.items()}
 
     def _count(self, owner: int, disk_bytes: int, inodes: int) -> None:
+        record = self._owner(owner)
+        record.disk_bytes += disk_bytes
+        record.inodes += inodes
+
+    def _charge(self, payer: int, disk_bytes: int, inodes: int) -> None:
+        record = self._owner(payer)
+        record.charged_bytes += disk_bytes
+        record.charged_inodes += inodes
+
+    def _owner(self, owner: int) -> OwnerRecord:
         record = self._owners.get(owner)
         if record is None:
             record = self._owners[owner] = self.txn.owner(owner)
-        record.disk_bytes += disk_bytes
-        record.inodes += inodes
+        return record

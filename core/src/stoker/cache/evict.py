@@ -1,59 +1,157 @@
-"""Which objects to evict: a pure choice among candidates, least recently used first."""
+"""Plans evictions: whose objects, which of them and why. In the owner's loop; `jobs.EvictJob` does it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from stoker.cache.ledger import Amount
+from stoker.cache.accounts import Accounts
+from stoker.cache.index import IndexTxn
+from stoker.cache.jobs import Common, EvictJob
+from stoker.cache.ledger import COMMON, Amount
+from stoker.cache.record import ObjectRecord
+from stoker.cache.shares import Claim, Share, Why, eligible, goal, shares
+from stoker.cache.tier import Tier
 
 MOST_VICTIMS = 2048
 """In one round, so that a round takes milliseconds and credit flows between rounds."""
 
-LOOK_AHEAD = 4
-"""Candidates looked at per victim, to find objects that no live session uses before those that one may use."""
+
+@dataclass(slots=True)
+class _Campaign:
+    """Room is being made on one tier for somebody whose wish was refused: how much is left to free."""
+
+    left: Amount = field(default_factory=Amount)
+    highest: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An object that could be evicted. `owners`: ids of the DataSets that use it."""
+@dataclass(slots=True)
+class _Round:
+    """What one job is to do."""
 
-    oid: bytes
-    epoch: int
-    disk_bytes: int
-    owners: tuple[int, ...] = ()
+    job: EvictJob
+    in_use: Collection[bytes]
+    freed: Amount = field(default_factory=Amount)
 
-
-def choose(
-    candidates: Iterable[Candidate], needed: Amount, in_use: Collection[bytes], live: Collection[int]
-) -> list[bytes]:
-    """The victims that free `needed`, or as much of it as may be freed in one round.
-
-    `candidates` come least recently used first. Never one `in_use` (open for passthrough, being filled). Objects of no
-    `live` DataSet go first: the kernel hides warm reads from us, so those of a live one may be hotter than they look.
-    """
-    if not needed.bytes and not needed.inodes:
-        return []
-    idle: list[Candidate] = []
-    live_ones: list[Candidate] = []
-    freed = 0
-    for looked, candidate in enumerate(candidates, 1):
-        if candidate.oid not in in_use:
-            is_live = any(owner in live for owner in candidate.owners)
-            (live_ones if is_live else idle).append(candidate)
-            freed += 0 if is_live else candidate.disk_bytes
-        enough = freed >= needed.bytes and len(idle) >= needed.inodes
-        if enough or len(idle) >= MOST_VICTIMS or looked >= MOST_VICTIMS * LOOK_AHEAD:
-            break
-    return _until_enough(idle + live_ones, needed)
+    @property
+    def full(self) -> bool:
+        return len(self.job.oids) >= MOST_VICTIMS
 
 
-def _until_enough(candidates: list[Candidate], needed: Amount) -> list[bytes]:
-    victims: list[bytes] = []
-    freed = 0
-    for candidate in candidates[:MOST_VICTIMS]:
-        if freed >= needed.bytes and len(victims) >= needed.inodes:
-            break
-        victims.append(candidate.oid)
-        freed += candidate.disk_bytes
-    return victims
+class Evictions:
+    """Of all tiers."""
+
+    def __init__(self, tiers: Sequence[Tier], accounts: Accounts, common: Common) -> None:
+        self._tiers = tiers
+        self._accounts = accounts
+        self._common = common
+        self._campaigns = [_Campaign() for _ in tiers]
+        self._forced = [False] * len(tiers)
+        self._shrinking: set[int] = set()
+        """Accounts that met their own limit, and are on their way to its low mark."""
+
+    def at_limit(self, account: int) -> None:
+        """Credit was refused because of the account's own limit."""
+        self._shrinking.add(account)
+
+    def plan(self, tier: Tier, in_use: Collection[bytes], live: Collection[int]) -> EvictJob | None:
+        """A job with the victims of one round on a tier, or None. `live`: accounts that somebody has mounted."""
+        if tier.index is None:
+            return None
+        claims = self._claims(tier, live)
+        wanted = self._shares(tier, claims)
+        with tier.index.read() as txn:
+            this = _Round(EvictJob(tier, self._common), in_use)
+            for account, policy in self._accounts.all():
+                if policy.ttl_s:
+                    before = int(tier.wall() - policy.ttl_s)
+                    self._take(this, txn, Share(account, Amount(), Why.Ttl), before)
+            for share in self._over_limit(tier) + wanted:
+                self._take(this, txn, share, None)
+        campaign = self._campaigns[tier.number]
+        campaign.left = (campaign.left - this.freed).at_least_nothing() if this.job.oids else Amount()
+        return this.job if this.job.oids or this.job.dangling else None
+
+    def _claims(self, tier: Tier, live: Collection[int]) -> list[Claim]:
+        return [
+            Claim(
+                account, held, self._accounts.policy(account).priority, account in live, self._accounts.known(account)
+            )
+            for account, held in tier.ledger.charged.items()
+            if held != Amount()
+        ]
+
+    def _shares(self, tier: Tier, claims: list[Claim]) -> list[Share]:
+        """Who gives because the disk is too full, or because somebody's wish was refused."""
+        wishes, tier.wishes = tier.wishes, {}
+        needed = tier.ledger.must_free(tier.free(), self._forced[tier.number])
+        self._forced[tier.number] = needed != Amount()
+        if needed != Amount():
+            return shares(claims, needed, None)
+        campaign = self._campaigns[tier.number]
+        if wishes:
+            wanted = Amount(sum(w.bytes for w in wishes.values()), sum(w.inodes for w in wishes.values()))
+            needed = tier.ledger.must_free_for(wanted, tier.free())
+            campaign.highest = max(self._accounts.policy(account).priority for account in wishes)
+            campaign.left = goal(eligible(claims, campaign.highest), wanted, needed, tier.ledger.limits.low)
+        return shares(claims, campaign.left, campaign.highest)
+
+    def _over_limit(self, tier: Tier) -> list[Share]:
+        """What accounts at their own limit have to give on this tier."""
+        found = []
+        marks = tier.ledger.limits
+        for account, policy in self._accounts.all():
+            if not policy.bytes and not policy.inodes:
+                self._shrinking.discard(account)
+                continue
+            limit, held = self._accounts.limit(account), self._accounts.held(account)
+            if held.bytes > limit.bytes * marks.high or held.inodes > limit.inodes * marks.high:
+                self._shrinking.add(account)
+            if account not in self._shrinking:
+                continue
+            target = Amount(int(limit.bytes * marks.low), int(limit.inodes * marks.low))
+            excess = (self._accounts.charged(account) - target).at_least_nothing()
+            if excess == Amount():
+                self._shrinking.discard(account)
+            elif tier.ledger.charged.get(account):
+                found.append(Share(account, excess, Why.Quota))
+        return found
+
+    def _take(self, this: _Round, txn: IndexTxn, share: Share, before: int | None) -> None:
+        """Choose what one account gives: its least recently used, until the share is there; with `before` all that was
+        last used before that second."""
+        freed = given = Amount()
+        for oid, record in self._oldest(this, txn, share.account):
+            enough = given.bytes >= share.amount.bytes and given.inodes >= share.amount.inodes
+            if this.full or (enough if before is None else record.epoch > before):
+                break
+            if oid in this.in_use or oid in this.job.reasons:
+                continue
+            amount = Amount(record.accounted, 1)
+            this.job.add(oid, share.why)
+            heir = self._heir(record, amount) if share.why in (Why.Ttl, Why.Quota, Why.Unreferenced) else COMMON
+            if heir:
+                this.job.hand_over(oid, heir, amount)
+            else:
+                freed += amount
+            if not heir or share.why is Why.Quota:
+                given += amount
+        this.freed += freed
+
+    @staticmethod
+    def _oldest(this: _Round, txn: IndexTxn, account: int) -> Iterator[tuple[bytes, ObjectRecord]]:
+        for epoch, oid in txn.oldest(account):
+            record = txn.object(oid)
+            if record is None or (record.payer, record.epoch) != (account, epoch):
+                this.job.dangling.append((oid, account, epoch))
+            else:
+                yield oid, record
+
+    def _heir(self, record: ObjectRecord, amount: Amount) -> int:
+        """Another known user of an object who has room for it."""
+        for owner in record.owners[1:]:
+            if self._accounts.known(owner):
+                room = self._accounts.room(owner)
+                if room.bytes >= amount.bytes and room.inodes >= amount.inodes:
+                    return owner
+        return COMMON

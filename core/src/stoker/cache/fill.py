@@ -107,6 +107,11 @@ class Fill:
         self._file: OpenFile | None = None
         self._writer = writer
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """(tier, account) of its credit: whoever is charged for the object pays."""
+        return self.tier, self.owner
+
     # What is here
 
     def missing(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -133,7 +138,7 @@ class Fill:
         is given back at `close`."""
         for chunk, bits in split_span(first, last):
             if not self._reserve_chunk(chunk, bits):
-                if not await self._writer.credit.ensure(self.tier, *self._price(chunk, bits)):
+                if not await self._can_pay(chunk, bits):
                     return False
                 if not self._reserve_chunk(chunk, bits):
                     return False
@@ -222,7 +227,7 @@ class Fill:
         """Let go of the file; of the name, too, when no file was ever made under it."""
         self._file = None
         if self.inode_pending and not self._created:
-            self._writer.credit.refund(self.tier, 0, 1)
+            self._writer.credit.refund(self.place, 0, 1)
             self.inode_pending = False
             self.abandon()
 
@@ -255,14 +260,16 @@ class Fill:
         return not os.path.exists(object_path(self._writer.roots[self.tier], self.oid, self.incarnation))
 
     def _price(self, chunk: int, bits: int) -> tuple[int, int]:
-        """(bytes, inodes) that the pages `bits` of a chunk still cost, with file and folder if these are new."""
+        """(bytes, inodes) that the pages `bits` of a chunk still cost, with the file if it is new."""
         state = self.chunk(chunk)
         held = state.allocated | state.reserved
         nbytes = pages_cost(self.size, chunk, bits & ~held) + (0 if held else chunk_overhead(self.size))
-        if self.incarnation is not None:
-            return nbytes, 0
-        folder_bytes, folder_inodes = self._writer.folder_price(self.tier, self.oid)
-        return nbytes + folder_bytes, 1 + folder_inodes
+        return nbytes, int(self.incarnation is None)
+
+    async def _can_pay(self, chunk: int, bits: int) -> bool:
+        if self.incarnation is None and not await self._writer.ensure_folder(self.tier, self.oid, self.owner):
+            return False
+        return await self._writer.credit.ensure(self.place, *self._price(chunk, bits))
 
     def _reserve_chunk(self, chunk: int, bits: int) -> bool:
         if not self._writer.accepts(self.tier) or not self._be_a_file():
@@ -274,7 +281,7 @@ class Fill:
         held = state.allocated | state.reserved
         new = bits & ~held
         overhead = 0 if held or not new else chunk_overhead(self.size)
-        if not self._writer.credit.spend(self.tier, pages_cost(self.size, chunk, new) + overhead, 0):
+        if not self._writer.credit.spend(self.place, pages_cost(self.size, chunk, new) + overhead, 0):
             return False
         if overhead:
             state.overhead = True
@@ -288,9 +295,9 @@ class Fill:
         """Have a paid inode, a folder and a name. The file itself is made by the first `put`."""
         if self.incarnation is not None:
             return True
-        if not self._writer.be_folder(self.tier, self.oid) or not self._writer.credit.spend(self.tier, 0, 1):
+        if not self._writer.be_folder(self.tier, self.oid) or not self._writer.credit.spend(self.place, 0, 1):
             return False
-        self.incarnation = self._writer.credit.incarnation(self.tier)
+        self.incarnation = self._writer.credit.incarnation(self.place)
         self.new = self.inode_pending = True
         self.chunks = {}
         return True

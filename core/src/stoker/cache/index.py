@@ -13,7 +13,15 @@ from typing import Any
 
 import lmdb
 
-from stoker.cache.record import ChunkRecord, ObjectRecord, OwnerRecord, Totals, chunk_key, lru_key
+from stoker.cache.record import (
+    ChunkRecord,
+    ObjectRecord,
+    OwnerRecord,
+    Totals,
+    chunk_key,
+    order_key,
+    split_order_key,
+)
 
 MAP_BYTES = (1 << 40, 1 << 36, 1 << 32)
 """Address space, not disk: the first that the process may map (RLIMIT_AS). 1 TiB indexes about 3e9 small objects."""
@@ -159,15 +167,18 @@ class IndexTxn:
             while more and cursor.key()[: len(oid)] == oid:
                 more = cursor.delete() and bool(cursor.key())
 
-    def use(self, oid: bytes, before: int | None, epoch: int) -> None:
-        """Move an object in the order of eviction."""
-        if before is not None:
-            self._txn.delete(lru_key(before, oid), db=self._dbs["lru"])
-        self._txn.put(lru_key(epoch, oid), b"", db=self._dbs["lru"])
+    def place(self, oid: bytes, payer: int, epoch: int) -> None:
+        """Give an object a place in the order of eviction."""
+        self._txn.put(order_key(payer, epoch, oid), b"", db=self._dbs["lru"])
 
-    def unuse(self, oid: bytes, epoch: int) -> None:
+    def displace(self, oid: bytes, payer: int, epoch: int) -> None:
         """Take an object out of the order of eviction."""
-        self._txn.delete(lru_key(epoch, oid), db=self._dbs["lru"])
+        self._txn.delete(order_key(payer, epoch, oid), db=self._dbs["lru"])
+
+    def empty_sums(self) -> None:
+        """Forget what can be made again from the object records: order of eviction and owners."""
+        for name in ("lru", "owners"):
+            self._txn.drop(self._dbs[name], delete=False)
 
     def owner(self, owner: int) -> OwnerRecord:
         key = owner.to_bytes(8, "big")
@@ -194,10 +205,15 @@ class IndexTxn:
         """The ids of all indexed objects that begin with `prefix`."""
         return list(self._keys("objects", prefix))
 
-    def oldest(self) -> Iterator[tuple[int, bytes]]:
-        """(epoch, object id), least recently used first."""
-        for key in self._txn.cursor(db=self._dbs["lru"]).iternext(keys=True, values=False):
-            yield int.from_bytes(key[:4], "big"), key[4:]
+    def oldest(self, payer: int) -> Iterator[tuple[int, bytes]]:
+        """(epoch, object id) of what a DataSet is charged for, least recently used first."""
+        with self._txn.cursor(db=self._dbs["lru"]) as cursor:
+            if cursor.set_range(order_key(payer, 0, b"")):
+                for key in cursor.iternext(keys=True, values=False):
+                    whose, epoch, oid = split_order_key(key)
+                    if whose != payer:
+                        return
+                    yield epoch, oid
 
     def chunks_from(self, start: bytes) -> Iterator[tuple[bytes, ChunkRecord | None]]:
         """(key, record) of all chunks from the key `start` on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,9 +18,10 @@ import lmdb
 from stoker.cache.drain import settlement
 from stoker.cache.edit import Gone, IndexEdit, SlotWork
 from stoker.cache.layout import BLOCK, object_folder, object_path, parse_object_name
-from stoker.cache.ledger import Amount
+from stoker.cache.ledger import COMMON, HEIR, Amount
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import Totals
+from stoker.cache.shares import Why
 from stoker.cache.tier import Tier
 
 
@@ -51,6 +53,7 @@ class IndexJob:
     gone: list[Gone] = field(default_factory=list)
     error: Exception | None = None
     _totals: Totals | None = None
+    _charged: dict[int, Amount] = field(default_factory=dict)
     _index_bytes: int = 0
     _folders: dict[str, int] = field(default_factory=dict)
     _kept: int = 0
@@ -64,7 +67,7 @@ class IndexJob:
                 edit = IndexEdit(txn, self.common.boot, self.common.names)
                 self.change(edit)
                 edit.finish()
-            self._totals, self.gone = edit.totals, edit.gone
+            self._totals, self._charged, self.gone = edit.totals, edit.charged(), edit.gone
             self._unlink()
             self._index_bytes = self.tier.index.disk_bytes()
         except (lmdb.Error, OSError) as error:
@@ -87,8 +90,9 @@ class IndexJob:
             return
         tier.recovered()
         tier.set_totals(self._totals)
-        freed = Amount(sum(gone.disk_bytes for gone in self.gone), len(self.gone))
-        tier.ledger.zombies += freed
+        tier.ledger.charged.update(self._charged)
+        for gone in self.gone:
+            tier.ledger.unlink(gone.payer, Amount(gone.disk_bytes, 1))
         tier.index_bytes = self._index_bytes or tier.index_bytes
         for folder, nbytes in self._folders.items():
             if not nbytes:
@@ -164,26 +168,55 @@ class CommitJob(IndexJob):
         for work in self.works:
             before = self.tables[work.fetcher].settle(work.snapshot, work.present, work.held)
             if before is not None:
-                self.tier.ledger.settle(work.fetcher, settlement(work.snapshot, work.held, before))
+                snap = work.snapshot
+                self.tier.ledger.settle(work.fetcher, snap.owner, settlement(snap, work.held, before))
         for fetcher, made in self.new_folders.items():
             count = max(0, made - self.folders_seen[fetcher][self.tier.number])
-            self.tier.ledger.settle(fetcher, Amount(count * BLOCK, count))
+            self.tier.ledger.settle(fetcher, COMMON, Amount(count * BLOCK, count))
             self.folders_seen[fetcher][self.tier.number] += count
 
 
 @dataclass
 class EvictJob(IndexJob):
-    """Take objects out of the index, then unlink their files."""
+    """Take objects out of the index, then unlink their files; or charge another DataSet for them, which uses them, too.
 
-    oids: Sequence[bytes] = ()
-    dangling: Sequence[tuple[int, bytes]] = ()
-    """Places in the order of eviction that no object stands for."""
+    `oids` are those that are left to do; `reasons` of all that were chosen."""
+
+    oids: list[bytes] = field(default_factory=list)
+    reasons: dict[bytes, Why] = field(default_factory=dict)
+    heirs: dict[bytes, tuple[int, Amount]] = field(default_factory=dict)
+    """Who is charged from now on, and for how much."""
+    dangling: list[tuple[bytes, int, int]] = field(default_factory=list)
+    """Places in the order of eviction that no object stands for: object id, account, epoch."""
+
+    def add(self, oid: bytes, why: Why) -> None:
+        """One more victim."""
+        self.oids.append(oid)
+        self.reasons[oid] = why
+
+    def hand_over(self, oid: bytes, heir: int, amount: Amount) -> None:
+        """It stays, for another; its room is kept from now on."""
+        self.heirs[oid] = heir, amount
+        ledger = self.tier.ledger
+        ledger.outstanding[HEIR, heir] = ledger.outstanding.get((HEIR, heir), Amount()) + amount
 
     def change(self, edit: IndexEdit) -> None:
         for oid in self.oids:
-            edit.drop(oid)
-        for epoch, oid in self.dangling:
-            edit.txn.unuse(oid, epoch)
+            if oid in self.heirs:
+                edit.hand_over(oid, self.heirs[oid][0])
+            else:
+                edit.drop(oid)
+        for place in self.dangling:
+            edit.txn.displace(*place)
+
+    def settle(self) -> None:
+        super().settle()
+        for heir, amount in self.heirs.values():
+            self.tier.ledger.settle(HEIR, heir, amount)
+
+    def evicted(self) -> Counter[Why]:
+        """After `run`: how many objects are gone, by reason."""
+        return Counter(self.reasons[gone.oid] for gone in self.gone)
 
 
 @dataclass

@@ -6,6 +6,7 @@ At every moment: indexed + outstanding (granted and not indexed yet) + zombies (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stoker.cache.layout import BLOCK
@@ -40,8 +41,19 @@ class Amount:
     def at_least_nothing(self) -> Amount:
         return Amount(max(self.bytes, 0), max(self.inodes, 0))
 
+    def smaller(self, other: Amount) -> Amount:
+        """The lesser of each."""
+        return Amount(min(self.bytes, other.bytes), min(self.inodes, other.inodes))
+
 
 UNLIMITED = 1 << 62
+NO_LIMIT = Amount(UNLIMITED, UNLIMITED)
+
+COMMON = 0
+"""The account of what belongs to no DataSet: folders."""
+
+HEIR = -1
+"""In the place of a fetcher: room that is kept for what another account is about to be charged for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +84,33 @@ class Ledger:
 
     limits: Limits
     indexed: Amount = Amount()
-    zombies: Amount = Amount()
     fixed: Amount = Amount()
     index_bytes: int = 0
     """The part of `fixed` that is the index."""
-    outstanding: dict[int, Amount] = field(default_factory=dict)
+    charged: dict[int, Amount] = field(default_factory=dict)
+    """By account: its part of `indexed`. An account is a DataSet by its number (`layout.owner_id`)."""
+    unlinked: dict[int, Amount] = field(default_factory=dict)
+    """By account: files that are gone from the index and that somebody may still have open."""
+    outstanding: dict[tuple[int, int], Amount] = field(default_factory=dict)
+    """By (fetcher, account): credit that is not indexed yet."""
 
     def granted(self) -> Amount:
         """All credit that is not indexed yet."""
-        return sum(self.outstanding.values(), Amount())
+        return _sum(self.outstanding.values())
+
+    @property
+    def zombies(self) -> Amount:
+        """All that is unlinked and maybe open."""
+        return _sum(self.unlinked.values())
 
     def held(self) -> Amount:
         """Everything that counts."""
         return self.indexed + self.zombies + self.fixed + self.granted()
+
+    def held_by(self, account: int) -> Amount:
+        """Everything that counts for one account."""
+        credit = _sum(amount for (_, whose), amount in self.outstanding.items() if whose == account)
+        return self.charged.get(account, Amount()) + self.unlinked.get(account, Amount()) + credit
 
     def capacity(self, free: Amount) -> Amount:
         """What we could hold at most, as things are."""
@@ -104,43 +130,72 @@ class Ledger:
         nbytes = min(by_limit.bytes, by_disk.bytes) - index
         return Amount(nbytes, min(by_limit.inodes, by_disk.inodes)).at_least_nothing()
 
-    def grant(self, fetcher: int, wanted: Amount, free: Amount) -> Amount:
-        """Give what can be given: all of a small room, a quarter of a large one."""
+    def grant(self, fetcher: int, account: int, wanted: Amount, free: Amount, most: Amount = NO_LIMIT) -> Amount:
+        """Give what can be given: all of a small room, a quarter of a large one; `most` is the room of the account."""
         room = self.room(free)
+        wanted = wanted.smaller(most.at_least_nothing())
         nbytes = min(wanted.bytes, max(room.bytes // 4, min(room.bytes, LEAST_GRANT_BYTES)))
         inodes = min(wanted.inodes, max(room.inodes // 4, min(room.inodes, 64)))
         # Each inode needs its part of the index as well, and is of no use without a block.
         inodes = min(inodes, room.bytes // (BLOCK + INDEX_BYTES_PER_OBJECT))
         nbytes = min(nbytes, room.bytes - inodes * INDEX_BYTES_PER_OBJECT)
         given = Amount(nbytes, inodes)
-        self.outstanding[fetcher] = self.outstanding.get(fetcher, Amount()) + given
+        self.outstanding[fetcher, account] = self.outstanding.get((fetcher, account), Amount()) + given
         return given
 
-    def settle(self, fetcher: int, amount: Amount) -> None:
+    def settle(self, fetcher: int, account: int, amount: Amount) -> None:
         """Credit has become indexed pages (`indexed` is set from the index itself) or came back unspent."""
-        self.outstanding[fetcher] = (self.outstanding.get(fetcher, Amount()) - amount).at_least_nothing()
+        left = (self.outstanding.get((fetcher, account), Amount()) - amount).at_least_nothing()
+        if left == Amount():
+            self.outstanding.pop((fetcher, account), None)
+        else:
+            self.outstanding[fetcher, account] = left
 
     def void(self, fetcher: int) -> None:
         """A fetcher died and its table is drained: the rest of its credit was never used."""
-        self.outstanding.pop(fetcher, None)
+        for key in [key for key in self.outstanding if key[0] == fetcher]:
+            del self.outstanding[key]
 
-    def must_free(self, free: Amount, wanted: Amount, evicting: bool = False) -> Amount:
-        """What eviction has to free now: nothing below the high mark, else down to the low one.
+    def unlink(self, account: int, amount: Amount) -> None:
+        """Files left the index; `freed` when nobody can have them open any more."""
+        self.unlinked[account] = self.unlinked.get(account, Amount()) + amount
 
-        `wanted`: credit that was refused, so there is too much here whatever the marks say. `evicting`: already on the
-        way down. Zombies are about to be free anyway; credit is recalled, not evicted.
+    def freed(self, account: int, amount: Amount) -> None:
+        """The room of unlinked files is free."""
+        left = (self.unlinked.get(account, Amount()) - amount).at_least_nothing()
+        if left == Amount():
+            self.unlinked.pop(account, None)
+        else:
+            self.unlinked[account] = left
+
+    def must_free(self, free: Amount, evicting: bool = False) -> Amount:
+        """What eviction has to free whoever it belongs to: nothing below the high mark, else down to the low one.
+
+        `evicting`: already on the way down. What is unlinked is about to be free anyway; credit is recalled.
         """
         capacity = (self.capacity(free) - Amount(self.slack_bytes(), 0)).at_least_nothing()
-        held, room = self.held(), self.room(free)
-        high, low = self.limits.high, self.limits.low
-        over = (
-            evicting
-            or held.bytes > capacity.bytes * high
-            or held.inodes > capacity.inodes * high
-            or room.bytes < wanted.bytes
-            or room.inodes < wanted.inodes
-        )
-        if not over:
+        held, high = self.held(), self.limits.high
+        if not evicting and held.bytes <= capacity.bytes * high and held.inodes <= capacity.inodes * high:
             return Amount()
+        return self._above_low(capacity)
+
+    def must_free_for(self, wanted: Amount, free: Amount) -> Amount:
+        """What eviction has to free because so much credit was refused: nothing when there is room for it by now, else
+        down to the low mark."""
+        room = self.room(free)
+        if room.bytes >= wanted.bytes and room.inodes >= wanted.inodes:
+            return Amount()
+        return self._above_low((self.capacity(free) - Amount(self.slack_bytes(), 0)).at_least_nothing())
+
+    def _above_low(self, capacity: Amount) -> Amount:
+        low = self.limits.low
         target = Amount(int(capacity.bytes * low), int(capacity.inodes * low))
         return (self.indexed + self.fixed - target).at_least_nothing()
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    nbytes = inodes = 0
+    for amount in amounts:
+        nbytes += amount.bytes
+        inodes += amount.inodes
+    return Amount(nbytes, inodes)

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import lmdb
 
 from stoker.api.reasons import Reason
-from stoker.cache.credit import Grant
+from stoker.cache.accounts import AccountPolicy, Accounts
+from stoker.cache.credit import Grant, Place
 from stoker.cache.drain import take_work
-from stoker.cache.evict import Candidate, choose
+from stoker.cache.evict import Evictions
 from stoker.cache.jobs import CommitJob, Common, EvictJob, Job, ReopenJob, SweepJob
 from stoker.cache.layout import PAGE, owner_id, tier_of
-from stoker.cache.ledger import Amount
+from stoker.cache.ledger import COMMON, HEIR, Amount
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import OwnerRecord
 from stoker.cache.tier import EventSink, Tier, TierConfig, open_tier
@@ -50,6 +51,8 @@ class CacheOwner:
         self._seeds = tuple(tier.seed for tier in tiers)
         self._names: dict[int, str] = {}
         self._common = Common(boot, self._names, self._uncommitted)
+        self.accounts = Accounts(self.tiers)
+        self._evictions = Evictions(self.tiers, self.accounts, self._common)
         self._folders_seen = [self._folders_now(table) for table in tables]
         self.bad_pages = 0
         """Of earlier boots, found to be wrong and dropped."""
@@ -99,23 +102,32 @@ class CacheOwner:
 
     # Credit
 
-    def grant(self, fetcher: int, tier: int, nbytes: int, inodes: int) -> Grant:
+    def grant(self, fetcher: int, tier: int, account: int, nbytes: int, inodes: int, asker: int = COMMON) -> Grant:
         """Answer `credit`. When it is less than asked for, `recall` from the others and plan an eviction."""
-        return self.tiers[tier].grant(fetcher, Amount(nbytes, inodes))
+        wanted, room = Amount(nbytes, inodes), self.accounts.room(account)
+        if wanted.smaller(room) != wanted:
+            self._evictions.at_limit(account)
+        return self.tiers[tier].grant(fetcher, account, wanted, room, asker or account)
 
-    def recall(self, fetcher: int, tier: int) -> list[int]:
-        """The other fetchers that may hold unspent credit of a tier: ask them to give it back."""
-        outstanding = self.tiers[tier].ledger.outstanding
-        return [other for other, amount in outstanding.items() if other != fetcher and amount != Amount()]
+    def recall(self, fetcher: int, tier: int, account: int) -> dict[tuple[int, int], list[int]]:
+        """By (fetcher, tier): the accounts whose unspent credit stands in the way of a wish. Ask for it back."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for other in self.tiers:
+            for holder, whose in other.ledger.outstanding:
+                mine = holder == fetcher and whose == account
+                if holder != HEIR and whose != COMMON and not mine and (other.number == tier or whose == account):
+                    found.setdefault((holder, other.number), []).append(whose)
+        return found
 
-    def returned(self, fetcher: int, tier: int, nbytes: int, inodes: int) -> None:
+    def returned(self, fetcher: int, tier: int, account: int, nbytes: int, inodes: int) -> None:
         """A fetcher gave credit back."""
-        self.tiers[tier].ledger.settle(fetcher, Amount(nbytes, inodes))
+        self.tiers[tier].ledger.settle(fetcher, account, Amount(nbytes, inodes))
 
-    def adopt(self, fetcher: int, outstanding: Sequence[tuple[int, int]]) -> None:
+    def adopt(self, fetcher: int, outstanding: Mapping[Place, Amount]) -> None:
         """A living fetcher told a new owner what it holds (`CacheWriter.outstanding`). Before the first `drain`."""
-        for tier, (nbytes, inodes) in zip(self.tiers, outstanding, strict=False):
-            tier.ledger.outstanding[fetcher] = Amount(nbytes, inodes)
+        for (tier, account), amount in outstanding.items():
+            if tier < len(self.tiers):
+                self.tiers[tier].ledger.outstanding[fetcher, account] = amount
         self._folders_seen[fetcher] = self._folders_now(self._tables[fetcher])
 
     # Health
@@ -136,15 +148,21 @@ class CacheOwner:
 
     # Commit
 
-    def register(self, data_set: str) -> int:
-        """Make the name of a DataSet known, so that usage can be reported by it. Returns its id."""
+    def register(self, data_set: str, policy: AccountPolicy | None = None) -> int:
+        """Make a DataSet known, or change what it may hold. Returns its account."""
         number = owner_id(data_set)
         self._names[number] = data_set
+        if policy is not None or not self.accounts.known(number):
+            self.accounts.put(number, policy or AccountPolicy())
         return number
+
+    def forget(self, data_set: str) -> None:
+        """A DataSet is not known any more: what it holds goes first."""
+        self.accounts.forget(owner_id(data_set))
 
     def touch(self, oids: Iterable[bytes], data_set: str = "") -> None:
         """These objects were read; kept until the next commit."""
-        owner = self.register(data_set) if data_set else None
+        owner = owner_id(data_set) if data_set else None
         for oid in oids:
             tier = self.tiers[self.tier_of(oid)]
             tier.uses[(oid, owner)] = int(tier.wall())
@@ -178,17 +196,13 @@ class CacheOwner:
         run and settle it, tell fetchers and workers of `job.gone`, and `release` it when all workers have answered.
         """
         owners = {owner_id(name) for name in live}
-        jobs = (self._plan(tier, in_use, owners) for tier in self.tiers)
+        jobs = (self._evictions.plan(tier, in_use, owners) for tier in self.tiers)
         return [job for job in jobs if job is not None]
-
-    def evict(self, tier: int, oids: Sequence[bytes]) -> EvictJob:
-        """A job that evicts these objects."""
-        return EvictJob(self.tiers[tier], self._common, oids=list(oids))
 
     def release(self, job: Job) -> None:
         """No process holds the files of `job.gone` any more: their room is free."""
-        freed = Amount(sum(gone.disk_bytes for gone in job.gone), len(job.gone))
-        job.tier.ledger.zombies = (job.tier.ledger.zombies - freed).at_least_nothing()
+        for gone in job.gone:
+            job.tier.ledger.freed(gone.payer, Amount(gone.disk_bytes, 1))
 
     # Start and background
 
@@ -318,26 +332,6 @@ class CacheOwner:
         """What the tables hold. In the index thread: it reads the tables and changes nothing."""
         slots = (table.snapshot(slot, dead=True) for table in self._tables for slot in table.occupied())
         return {(snap.oid, snap.incarnation) for snap in slots if snap is not None}
-
-    def _plan(self, tier: Tier, in_use: Collection[bytes], live: Collection[int]) -> EvictJob | None:
-        needed = tier.must_free()
-        if tier.index is None or needed == Amount():
-            return None
-        dangling: list[tuple[int, bytes]] = []
-        with tier.index.read() as txn:
-
-            def candidates() -> Iterator[Candidate]:
-                for epoch, oid in txn.oldest():
-                    record = txn.object(oid)
-                    if record is None or record.epoch != epoch:
-                        dangling.append((epoch, oid))
-                    else:
-                        yield Candidate(oid, epoch, record.accounted, record.owners)
-
-            victims = choose(candidates(), needed, in_use, live)
-        if not victims and not dangling:
-            return None
-        return EvictJob(tier, self._common, oids=victims, dangling=dangling)
 
     @staticmethod
     def _owners_of(tier: Tier) -> dict[int, OwnerRecord]:

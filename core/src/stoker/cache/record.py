@@ -42,8 +42,8 @@ def _seal(key: bytes, raw: bytes) -> bytes:
     return raw[:_CHECK_AT] + _CHECK.pack(_checksum(key, raw)) + raw[_CHECK_AT + 4 :]
 
 
-def _sound(key: bytes, raw: bytes, least: int) -> bool:
-    return len(raw) >= least and raw[0] == VERSION and _CHECK.unpack_from(raw, _CHECK_AT)[0] == _checksum(key, raw)
+def _sound(key: bytes, raw: bytes, least: int, version: int = VERSION) -> bool:
+    return len(raw) >= least and raw[0] == version and _CHECK.unpack_from(raw, _CHECK_AT)[0] == _checksum(key, raw)
 
 
 @dataclass(slots=True)
@@ -90,6 +90,8 @@ class ChunkRecord:
 class ObjectRecord:
     """One cached object: its incarnation, bytes it takes on disk, bytes of it that are present, and who uses it.
 
+    The first of `owners` is charged for it: its limits count it.
+
     `epoch`: seconds since 1970 of the last known use, coarse; the key of the object in the order of eviction.
     """
 
@@ -99,6 +101,11 @@ class ObjectRecord:
     present_bytes: int
     epoch: int
     owners: tuple[int, ...] = ()
+
+    @property
+    def payer(self) -> int:
+        """The DataSet that is charged for it."""
+        return self.owners[0] if self.owners else 0
 
     def pack(self, oid: bytes) -> bytes:
         head = _OBJECT.pack(
@@ -128,31 +135,48 @@ MAX_OWNERS = 255
 """An object keeps this many owners; more than that share it without being named in the usage report."""
 
 
-def lru_key(epoch: int, oid: bytes) -> bytes:
-    """Sorts by last use; beside it there is nothing to know."""
-    return epoch.to_bytes(4, "big") + oid
+_ORDER = struct.Struct(">QI20s")
 
 
-_OWNER = struct.Struct("<BxxxIQQ")
+def order_key(payer: int, epoch: int, oid: bytes) -> bytes:
+    """Sorts what one DataSet is charged for by last use; beside it there is nothing to know."""
+    return _ORDER.pack(payer, epoch, oid)
+
+
+def split_order_key(key: bytes) -> tuple[int, int, bytes]:
+    """The inverse of `order_key`."""
+    payer, epoch, oid = _ORDER.unpack(key)
+    return payer, epoch, oid
+
+
+SUMS_VERSION = 2
+"""Of what can be made again from the object records: owners, totals, the order of eviction. 1: one order for all."""
+
+_OWNER = struct.Struct("<BxxxIQQQQ")
 
 
 @dataclass(slots=True)
 class OwnerRecord:
-    """What one DataSet holds on this tier; an object of several counts for each of them. `name` "" = not yet told."""
+    """What one DataSet holds on this tier: an object of several counts for each of them, and is charged to one.
+    `name` "" = not yet told."""
 
     disk_bytes: int = 0
     inodes: int = 0
+    charged_bytes: int = 0
+    charged_inodes: int = 0
     name: str = ""
 
     def pack(self, key: bytes) -> bytes:
-        return _seal(key, _OWNER.pack(VERSION, 0, self.disk_bytes, self.inodes) + self.name.encode())
+        sums = self.disk_bytes, self.inodes, self.charged_bytes, self.charged_inodes
+        return _seal(key, _OWNER.pack(SUMS_VERSION, 0, *sums) + self.name.encode())
 
     @classmethod
     def unpack(cls, key: bytes, raw: bytes | None) -> OwnerRecord | None:
-        if raw is None or not _sound(key, raw, _OWNER.size):
+        if raw is None or not _sound(key, raw, _OWNER.size, SUMS_VERSION):
             return None
-        _, _, held, inodes = _OWNER.unpack_from(raw)
-        return cls(held, inodes, raw[_OWNER.size :].decode(errors="replace"))
+        _, _, *sums = _OWNER.unpack_from(raw)
+        held, inodes, charged, charged_inodes = sums
+        return cls(held, inodes, charged, charged_inodes, raw[_OWNER.size :].decode(errors="replace"))
 
 
 _TOTALS = struct.Struct("<BxxxIQQQB")
@@ -167,16 +191,19 @@ class Totals:
     inodes: int = 0
     next_incarnation: int = 1
     clean: bool = False
+    version: int = SUMS_VERSION
 
     KEY = b"totals"
 
     def pack(self) -> bytes:
-        head = _TOTALS.pack(VERSION, 0, self.disk_bytes, self.inodes, self.next_incarnation, self.clean)
+        head = _TOTALS.pack(self.version, 0, self.disk_bytes, self.inodes, self.next_incarnation, self.clean)
         return _seal(self.KEY, head)
 
     @classmethod
     def unpack(cls, raw: bytes | None) -> Totals | None:
-        if raw is None or not _sound(cls.KEY, raw, _TOTALS.size) or len(raw) != _TOTALS.size:
+        if raw is None or len(raw) != _TOTALS.size or raw[0] > SUMS_VERSION:
             return None
-        _, _, held, inodes, incarnation, clean = _TOTALS.unpack(raw)
-        return cls(held, inodes, incarnation, bool(clean))
+        if not _sound(cls.KEY, raw, _TOTALS.size, raw[0]):
+            return None
+        version, _, held, inodes, incarnation, clean = _TOTALS.unpack(raw)
+        return cls(held, inodes, incarnation, bool(clean), version)

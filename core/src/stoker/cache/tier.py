@@ -16,10 +16,10 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.credit import Grant
 from stoker.cache.health import Health
-from stoker.cache.index import IndexWriter, index_folder
+from stoker.cache.index import IndexTxn, IndexWriter, index_folder
 from stoker.cache.layout import BLOCK, parse_object_name
 from stoker.cache.ledger import Amount, Ledger, Limits
-from stoker.cache.record import Totals
+from stoker.cache.record import SUMS_VERSION, OwnerRecord, Totals
 from stoker.cache.root import TierFolder, open_folder
 
 INCARNATIONS_AHEAD = 1 << 20
@@ -67,8 +67,8 @@ class Tier:
     folders: dict[str, int] = field(default_factory=dict)
     index_bytes: int = 0
     uses: dict[tuple[bytes, int | None], int] = field(default_factory=dict)
-    refused: Amount = field(default_factory=Amount)
-    evicting: bool = False
+    wishes: dict[int, Amount] = field(default_factory=dict)
+    """By account: credit that was refused for lack of room here, since the last plan of an eviction."""
     failing_until: float = 0.0
     short_of_room: bool = False
     health: Health = field(init=False)
@@ -97,25 +97,24 @@ class Tier:
         inodes = stats.f_favail if stats.f_files else 1 << 60  # btrfs has no table of inodes and says 0
         return Amount(stats.f_bavail * stats.f_frsize, inodes)
 
-    def grant(self, fetcher: int, wanted: Amount) -> Grant:
-        """Credit for a fetcher; less than wanted, or nothing, when there is no room."""
+    def grant(self, fetcher: int, account: int, wanted: Amount, most: Amount, asker: int) -> Grant:
+        """Credit for a fetcher; less than wanted, or nothing, when there is no room. `most`: what the account's own
+        limit leaves to it; `asker`: whose wish it is."""
         if self.index is None or not (self.swept or self.was_clean) or self.clock() < self.failing_until:
             return Grant()
         free = self.free()
-        given = self.ledger.grant(fetcher, wanted, free)
-        self._look_at_room(wanted, given, free)
-        self.refused = Amount() if given == wanted else wanted - given
+        given = self.ledger.grant(fetcher, account, wanted, free, most)
+        possible = wanted.smaller(most)
+        self._look_at_room(possible, given, free)
+        if given != possible:
+            self.wishes[asker] = possible - given
+        elif asker == account:
+            self.wishes.pop(account, None)
         if self.next_incarnation + given.inodes > self.last_incarnation:
             self._more_incarnations()
         first = self.next_incarnation
         self.next_incarnation += given.inodes
         return Grant(given.bytes, given.inodes, first, given.inodes)
-
-    def must_free(self) -> Amount:
-        """What eviction has to free now. Once begun it goes on down to the low mark."""
-        needed = self.ledger.must_free(self.free(), self.refused, self.evicting)
-        self.refused, self.evicting = Amount(), needed != Amount()
-        return needed
 
     def refresh_fixed(self) -> None:
         """What folders, index and marker take."""
@@ -270,12 +269,36 @@ def _first_totals(root: str) -> Totals:
     return Totals(next_incarnation=newest + 1, clean=newest == 0)
 
 
+def rebuild_sums(txn: IndexTxn) -> None:
+    """An index of an earlier version: its order of eviction and its sums by DataSet are made again from the objects."""
+    txn.empty_sums()
+    owners: dict[int, OwnerRecord] = {}
+    for oid in txn.object_ids(b""):
+        record = txn.object(oid)
+        if record is None:
+            continue
+        txn.place(oid, record.payer, record.epoch)
+        for owner in record.owners:
+            sums = owners.setdefault(owner, OwnerRecord())
+            sums.disk_bytes, sums.inodes = sums.disk_bytes + record.accounted, sums.inodes + 1
+        payer = owners.setdefault(record.payer, OwnerRecord())
+        payer.charged_bytes, payer.charged_inodes = payer.charged_bytes + record.accounted, payer.charged_inodes + 1
+    for owner, sums in owners.items():
+        txn.put_owner(owner, sums)
+
+
 def _begin(tier: Tier) -> None:
     assert tier.index is not None
     with tier.index.write() as txn:
         totals = txn.totals() or _first_totals(tier.root)
         tier.was_clean = totals.clean
         tier.set_totals(totals)
+        if totals.version != SUMS_VERSION:
+            totals.version = SUMS_VERSION
+            rebuild_sums(txn)
+        tier.ledger.charged = {
+            owner: Amount(record.charged_bytes, record.charged_inodes) for owner, record in txn.all_owners().items()
+        }
         totals.next_incarnation = max(totals.next_incarnation, tier.last_incarnation, int(tier.wall()) << 20)
         tier.first_of_this_start = tier.next_incarnation = totals.next_incarnation
         tier.last_incarnation = tier.next_incarnation + INCARNATIONS_AHEAD

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 import lmdb
 
 from stoker.api.reasons import Reason
-from stoker.cache.credit import Credit
+from stoker.cache.credit import Credit, Place
 from stoker.cache.fill import ChunkState, Fill
 from stoker.cache.indexes import Indexes
 from stoker.cache.layout import BLOCK, chunk_overhead, chunk_pages, object_folder, owner_id, pages_cost, tier_of
+from stoker.cache.ledger import COMMON, Amount
 from stoker.cache.presence import ACTIVE, OVERHEAD_PAID, PresenceTable
-from stoker.cache.record import ChunkRecord
+from stoker.cache.record import ChunkRecord, ObjectRecord
 from stoker.cache.root import tier_seed
 
 FIRST_RETRY_S = 0.5
@@ -85,8 +86,10 @@ class CacheWriter:
         fill = self._fills.get(oid)
         if fill is None:
             tier = tier_of(oid, self._seeds)
-            fill = self._fills[oid] = Fill(self, oid, size, owner_id(owner), tier)
-            fill.adopt(self._known_incarnation(tier, oid))
+            known = self._known(tier, oid)
+            payer = known.payer if known is not None else owner_id(owner)
+            fill = self._fills[oid] = Fill(self, oid, size, payer, tier)
+            fill.adopt(known.incarnation if known is not None else None)
         elif fill.users == 0:
             self._reopen(fill)
         fill.users += 1
@@ -109,18 +112,19 @@ class CacheWriter:
                 self._free(slot, fill, state)
         return len(self._slots)
 
-    def outstanding(self) -> list[tuple[int, int]]:
-        """Per tier (bytes, inodes) that were granted and are not in the index: what `hello` tells a new owner."""
-        sums = [list(self.credit.unspent(tier)) for tier in range(len(self.roots))]
+    def outstanding(self) -> dict[Place, Amount]:
+        """What was granted and is not in the index, by tier and account: what `hello` tells a new owner."""
+        sums = {place: Amount(*self.credit.unspent(place)) for place in self.credit.places()}
         for slot, (fill, chunk, state) in self._slots.items():
             accounted = self.table.progress(slot)[2]
-            sums[fill.tier][0] += pages_cost(fill.size, chunk, state.reserved & ~accounted)
+            held = Amount(pages_cost(fill.size, chunk, state.reserved & ~accounted), 0)
             if not accounted:
-                sums[fill.tier][0] += chunk_overhead(fill.size) if state.overhead else 0
-                sums[fill.tier][1] += 1 if state.inode else 0
+                held += Amount(chunk_overhead(fill.size) if state.overhead else 0, 1 if state.inode else 0)
+            sums[fill.place] = sums.get(fill.place, Amount()) + held
         for fill in self._fills.values():
-            sums[fill.tier][1] += 1 if fill.inode_pending else 0
-        return [(nbytes, inodes) for nbytes, inodes in sums]
+            if fill.inode_pending:
+                sums[fill.place] = sums.get(fill.place, Amount()) + Amount(0, 1)
+        return {place: amount for place, amount in sums.items() if amount != Amount()}
 
     # Eviction
 
@@ -198,28 +202,34 @@ class CacheWriter:
         self._slots[slot] = (fill, chunk, state)
         return True
 
-    def folder_price(self, tier: int, oid: bytes) -> tuple[int, int]:
-        """(bytes, inodes) of the folder of an object, while it does not exist."""
-        return (0, 0) if os.path.isdir(object_folder(self.roots[tier], oid)) else (BLOCK, 1)
+    async def ensure_folder(self, tier: int, oid: bytes, asker: int) -> bool:
+        """Whether the folder of an object is there, or can be paid."""
+        if self._has_folder(tier, oid):
+            return True
+        return await self.credit.ensure((tier, COMMON), BLOCK, 1, asker)
 
     def be_folder(self, tier: int, oid: bytes) -> bool:
         """Have the folder of an object, paid for."""
         folder = object_folder(self.roots[tier], oid)
-        if os.path.isdir(folder):
+        if self._has_folder(tier, oid):
             return True
-        if not self.credit.spend(tier, BLOCK, 1):
+        common = tier, COMMON
+        if not self.credit.spend(common, BLOCK, 1):
             return False
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
-            self.credit.refund(tier, BLOCK, 1)
+            self.credit.refund(common, BLOCK, 1)
         except OSError as error:
-            self.credit.refund(tier, BLOCK, 1)
+            self.credit.refund(common, BLOCK, 1)
             self.tier_failed(tier, error)
             return False
         else:
             self.table.count_folder(tier)
         return True
+
+    def _has_folder(self, tier: int, oid: bytes) -> bool:
+        return os.path.isdir(object_folder(self.roots[tier], oid))
 
     def ended(self, fill: Fill) -> None:
         """The last user of a fill has closed it."""
@@ -254,13 +264,12 @@ class CacheWriter:
 
     # Inside
 
-    def _known_incarnation(self, tier: int, oid: bytes) -> int | None:
+    def _known(self, tier: int, oid: bytes) -> ObjectRecord | None:
         try:
-            record = self._indexes.get(tier).object(oid)
+            return self._indexes.get(tier).object(oid)
         except (lmdb.Error, OSError) as error:
             self._index_failed(tier, error)
             return None
-        return None if record is None else record.incarnation
 
     def _record(self, tier: int, oid: bytes, chunk: int) -> ChunkRecord | None:
         try:
@@ -295,7 +304,7 @@ class CacheWriter:
             if empty:
                 state.overhead = False
                 self.table.set_flags(slot, clear=OVERHEAD_PAID)
-            self.credit.refund(fill.tier, back, 0)
+            self.credit.refund(fill.place, back, 0)
             self.table.set_flags(slot, clear=ACTIVE)
             if not state.written:
                 self._free(slot, fill, state)

@@ -64,6 +64,14 @@ class AdminClient:
     def cancel_job(self, job_id: str) -> dict[str, Any]:
         return self._call("DELETE", f"/v1/jobs/{job_id}")
 
+    def apply(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Tell the node what a DataSet may hold; the DataSet as it is known now."""
+        found: dict[str, Any] = self._call("PUT", "/v1/datasets", order)["dataSet"]
+        return found
+
+    def forget(self, name: str) -> None:
+        self._call("DELETE", "/v1/datasets", name=name)
+
     def shutdown(self) -> None:
         self._call("POST", "/v1/shutdown")
 

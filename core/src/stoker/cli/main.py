@@ -38,6 +38,8 @@ _COMMANDS = {
     "preload": "stoker.cli.preload",
     "status": "stoker.cli.status",
     "unmount": "stoker.cli.unmount",
+    "apply": "stoker.cli.apply",
+    "forget": "stoker.cli.forget",
     "manifest": "stoker.cli.manifest",
     "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",

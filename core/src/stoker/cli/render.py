@@ -56,3 +56,20 @@ def job_line(job: Mapping[str, Any]) -> str:
         f"{size(progress['bytesDone'])} of {size(progress['bytesTotal'])} ({percent(progress['percent'])}), "
         f"{size(progress['bytesPerSecond'])}/s, {duration(progress['etaSeconds'])} left{failed}"
     )
+
+
+def limits(data_set: Mapping[str, Any]) -> str:
+    """What a DataSet may hold: `at most 2.0 TiB, at most 500 files, for 1h00m after the last use`."""
+    parts = [quota(data_set["quotaBytes"])]
+    if data_set["quotaInodes"]:
+        parts.append(f"at most {files(data_set['quotaInodes'])}")
+    if data_set["ttlSeconds"]:
+        parts.append(f"for {duration(data_set['ttlSeconds'])} after the last use")
+    return ", ".join(parts)
+
+
+def quota(nbytes: int) -> str:
+    """A limit in bytes; negative leaves that much to others."""
+    if not nbytes:
+        return "no limit of its own"
+    return f"at most {size(nbytes)}" if nbytes > 0 else f"leaves {size(-nbytes)} to others"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WATCH_S = 1.0
-_NOTHING: dict[str, Any] = {"node": None, "mounts": [], "jobs": []}
+_NOTHING: dict[str, Any] = {"node": None, "dataSets": [], "mounts": [], "jobs": []}
 
 _EXAMPLES = """\b
 Examples:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stoker.cli.checks import Check, State
-from stoker.cli.render import hidden, job_line, percent, size
+from stoker.cli.render import hidden, job_line, limits, percent, size
 
 _PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
 
@@ -39,6 +39,8 @@ def status_view(status: dict[str, Any]) -> RenderableType:
     parts += [Text(job_line(job)) for job in jobs]
     cache = status["node"]["cache"]
     parts.append(_cache(cache["tiers"]))
+    if shown := [each for each in status["dataSets"] if each["heldFiles"] or each["mounts"]]:
+        parts.append(_data_sets(shown))
     if cache["lostBytes"]:
         parts.append(Text(f"Lost from the cache: {size(cache['lostBytes'])}, {cache['badPages']:,} bad pages."))
     return Group(*parts)
@@ -60,6 +62,20 @@ def _mounts(mounts: list[dict[str, Any]]) -> Table:
             percent(None if ratio is None else ratio * 100),
             size(mount["bytesFromCache"]),
             size(mount["bytesFromSource"]),
+        )
+    return made
+
+
+def _data_sets(data_sets: list[dict[str, Any]]) -> Table:
+    numbers = ("Held", "Files", "Priority")
+    made = table("DataSet", *numbers, "May hold", numbers=numbers)
+    for each in data_sets:
+        made.add_row(
+            each["name"],
+            size(each["heldBytes"]),
+            f"{each['heldFiles']:,}",
+            str(each["priority"]),
+            limits(each),
         )
     return made
 

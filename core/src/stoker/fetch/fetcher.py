@@ -92,7 +92,7 @@ class Fetcher:
             tiers,
             self._table,
             boot,
-            Credit(len(tiers), self._link.ask),
+            Credit(self._link.ask),
             seeds=seeds,
             on_event=self._link.tell_fault,
             on_good=lambda tier: self._link.send({"op": "stored", "tier": tier}),

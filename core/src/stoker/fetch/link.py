@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from stoker.api.reasons import Reason
-from stoker.cache.credit import Grant
+from stoker.cache.credit import Grant, Place, to_rows
 from stoker.cache.writer import CacheWriter
 from stoker.fetch.session import SessionSpec
 from stoker.ipc.channel import AsyncChannel, ChannelClosedError, Message
@@ -45,7 +45,7 @@ class Link:
         self._listener = listener
         self._channel: AsyncChannel | None = None
         self._numbers = itertools.count(1)
-        self._asked: dict[int, tuple[int, asyncio.Future[Grant]]] = {}
+        self._asked: dict[int, tuple[Place, asyncio.Future[Grant]]] = {}
         self._handlers: dict[str, Callable[[Message], None]] = {
             "welcome": listener.welcomed,
             "session": lambda m: listener.session(SessionSpec.from_json(m["spec"])),
@@ -75,14 +75,15 @@ class Link:
             finally:
                 self._lost(channel)
 
-    async def ask(self, tier: int, nbytes: int, inodes: int) -> Grant:
+    async def ask(self, tier: int, account: int, nbytes: int, inodes: int, asker: int) -> Grant:
         """A wish for credit. Nothing when refused, or when the daemon is away."""
         if self._channel is None:
             return Grant()
         number = next(self._numbers)
         answer: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
-        self._asked[number] = tier, answer
-        self.send({"op": "credit", "tier": tier, "bytes": nbytes, "inodes": inodes, "seq": number})
+        self._asked[number] = (tier, account), answer
+        wish = {"tier": tier, "account": account, "bytes": nbytes, "inodes": inodes, "asker": asker}
+        self.send({"op": "credit", **wish, "seq": number})
         try:
             return await asyncio.wait_for(answer, ASK_S)
         except TimeoutError:
@@ -103,8 +104,8 @@ class Link:
 
     async def _serve(self, channel: AsyncChannel) -> None:
         writer = self._listener.writer
-        credit = [list(pair) for pair in writer.outstanding()] if writer is not None else []
-        channel.send({**self._hello, "credit": credit})
+        credit = to_rows(writer.outstanding()) if writer is not None else []
+        channel.send({**self._hello, "alive": writer is not None, "credit": credit})
         self._channel = channel
         while True:
             message, _fds = await channel.recv()
@@ -126,17 +127,19 @@ class Link:
     def _granted(self, message: Message) -> None:
         first, count = message["incarnations"]
         grant = Grant(int(message["bytes"]), int(message["inodes"]), int(first), int(count))
-        tier, answer = self._asked.pop(message["seq"], (None, None))
+        place, answer = self._asked.pop(message["seq"], (None, None))
         if answer is not None and not answer.done():
             answer.set_result(grant)
-        elif tier is not None and self._listener.writer is not None:
-            self._listener.writer.credit.add(tier, grant)
+        elif place is not None and self._listener.writer is not None:
+            self._listener.writer.credit.add(place, grant)
 
     def _recall(self, message: Message) -> None:
         writer, tier = self._listener.writer, int(message["tier"])
-        if writer is not None:
-            nbytes, inodes = writer.credit.give_back(tier)
-            self.send({"op": "returned", "tier": tier, "bytes": nbytes, "inodes": inodes})
+        if writer is None:
+            return
+        for account in message["accounts"]:
+            nbytes, inodes = writer.credit.give_back((tier, account))
+            self.send({"op": "returned", "tier": tier, "account": account, "bytes": nbytes, "inodes": inodes})
 
     def _try_again(self, message: Message) -> None:
         if self._listener.writer is not None:

@@ -55,7 +55,7 @@ class Reads:
     answers: Answers
     counters: Counters
     disk: DiskReads
-    touched: set[bytes] = field(default_factory=set)
+    touched: dict[str, set[bytes]] = field(default_factory=dict)
     _waiting: dict[RequestKey, Waiting] = field(default_factory=dict)
     _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
 
@@ -190,7 +190,7 @@ class Reads:
         if hit is None:
             self._miss(waiting, 0)
             return
-        self.touched.add(file.oid)
+        self._touch(waiting.request.session, file)
         if first:
             self.counters.add(waiting.request.session.slot, Counter.HIT_BYTES, waiting.length)
         if hit.trigger is not None and pages[0] <= hit.trigger < pages[1]:
@@ -221,6 +221,12 @@ class Reads:
         if waiting.tries > _MAX_TRIES:
             flags |= FLAG_INLINE
         self._ask(waiting, KIND_READ, flags)
+
+    def _touch(self, session: Session, file: File) -> None:
+        oids = self.touched.get(session.spec.data_set)
+        if oids is None:
+            oids = self.touched[session.spec.data_set] = set()
+        oids.add(file.oid)
 
     def _ask(self, waiting: Waiting, kind: int, flags: int) -> None:
         self._wait(waiting)

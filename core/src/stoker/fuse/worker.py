@@ -253,8 +253,9 @@ class Worker:
         self._reads.end_interrupted()
         touched = self._reads.touched
         if touched and self._control.connected:
-            self._control.send({"op": "touch", "oids": [oid.hex() for oid in touched]})
-            self._reads.touched = set()
+            by_data_set = {name: [oid.hex() for oid in oids] for name, oids in touched.items()}
+            self._control.send({"op": "touch", "data_sets": by_data_set})
+            self._reads.touched = {}
         if not self._keeper.connected:
             self._third.revive()
         if self._keeper.lost and self._control.lost:

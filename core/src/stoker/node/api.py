@@ -29,6 +29,7 @@ _PROGRESS_S = 0.2
 _STATUS = {
     Reason.NotMounted: 404,
     Reason.SourceNotFound: 404,
+    Reason.DataSetNotFound: 404,
     Reason.MountBusy: 409,
     Reason.AlreadyMounted: 409,
     Reason.PermissionDenied: 403,
@@ -49,6 +50,9 @@ def application(daemon: Daemon) -> web.Application:
             web.post("/v1/jobs", routes.start_job),
             web.get("/v1/jobs/{id}", routes.job),
             web.delete("/v1/jobs/{id}", routes.cancel_job),
+            web.get("/v1/datasets", routes.data_sets),
+            web.put("/v1/datasets", routes.apply),
+            web.delete("/v1/datasets", routes.forget),
             web.get("/v1/generations", routes.generations),
             web.post("/v1/shutdown", routes.shutdown),
         ]
@@ -145,6 +149,18 @@ class Routes:
         job = self._daemon.jobs.get(request.match_info["id"])
         await self._daemon.jobs.cancel(job)
         return web.json_response(job.to_json())
+
+    async def data_sets(self, _request: web.Request) -> web.Response:
+        return web.json_response({"dataSets": self._daemon.data_sets()})
+
+    async def apply(self, request: web.Request) -> web.Response:
+        data_set = _resolved(await request.json()).data_set
+        self._daemon.cache.data_set_known(data_set)
+        return web.json_response({"dataSet": self._daemon.data_set(data_set.full_name)})
+
+    async def forget(self, request: web.Request) -> web.Response:
+        self._daemon.forget(request.query["name"])
+        return web.json_response({"forgotten": True})
 
     async def generations(self, request: web.Request) -> web.Response:
         known = await asyncio.to_thread(self._daemon.generations.known, request.query["dataSet"])

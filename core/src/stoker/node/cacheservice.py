@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,19 +15,24 @@ from typing import Any
 
 import structlog
 
+from stoker.api.dataset import DataSet
 from stoker.api.reasons import Reason
 from stoker.cache.boot import current_boot
-from stoker.cache.jobs import EvictJob, Job
+from stoker.cache.credit import from_rows
+from stoker.cache.jobs import Job
 from stoker.cache.layout import PAGE, fetcher_of
+from stoker.cache.ledger import Amount
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
+from stoker.cache.shares import Why
 from stoker.cache.tier import Tier
 from stoker.fetch.files import file_of
 from stoker.fetch.session import SessionSpec
-from stoker.fuse.opens import OpenTable
 from stoker.ipc.channel import AsyncChannel
 from stoker.manifest.format import ROOT
 from stoker.node.control import Control
+from stoker.node.datasets import DataSets, policy_of
+from stoker.node.eviction import Eviction
 from stoker.node.keeper import Keeper
 from stoker.node.sessions import Session, Sessions
 from stoker.node.status import Cached
@@ -38,7 +42,6 @@ from stoker.node.tiers import tier_configs
 log = structlog.get_logger("stoker.cache")
 
 _COMMIT_S = 0.5  # what a power loss can lose of the index; also how long evicted room waits
-_BUSY_ANSWER_S = 2.0  # a fetcher answers in microseconds; one that is stopped keeps its objects for this round
 _COUNT_SHARE = 10  # counting a large data set may take at most a tenth of the time
 
 
@@ -62,12 +65,15 @@ class CacheService:
         self._turn = asyncio.Lock()  # one group of jobs at a time: drained, run, settled
         self._wake = asyncio.Event()
         self._counted: dict[str, _Counted] = {}
-        self._opens: dict[str, OpenTable] = {}
         self._control = Control(config["run_dir"], self)
         self._sessions: Sessions | None = None
         self._told: set[int] = set()  # fetchers that said what credit they hold
         self._all_told = asyncio.Event()
         self._checked = False
+        self.data_sets = DataSets(config["state_dir"])
+        for data_set in self.data_sets.load():
+            owner.register(data_set.full_name, policy_of(data_set))
+        self._eviction = Eviction(owner, keeper, self._control, self._fetchers, self._run)
 
     @classmethod
     async def open(cls, config: dict[str, Any], keeper: Keeper) -> CacheService:
@@ -108,14 +114,33 @@ class CacheService:
 
     # --- what sessions and status ask
 
+    def data_set_known(self, data_set: DataSet) -> None:
+        """A DataSet is served here, or what it may hold was changed: it counts from the next grant and eviction on."""
+        self.data_sets.put(data_set)
+        self._owner.register(data_set.full_name, policy_of(data_set))
+        self._wake.set()
+
+    def forget_data_set(self, name: str) -> None:
+        """A DataSet is not served here any more: what it holds goes first."""
+        self.data_sets.remove(name)
+        self._owner.forget(name)
+        self._wake.set()
+
+    @property
+    def evicted(self) -> dict[str, int]:
+        """Objects, by reason, in this life of the daemon."""
+        return {str(why): self._eviction.counts[why] for why in Why}
+
+    def held_by_data_sets(self) -> dict[str, Amount]:
+        """What each holds; an object of several counts for each of them."""
+        return dict(self._owner.usage_by_owner())
+
     def session_added(self, spec: SessionSpec) -> None:
-        self._owner.register(spec.data_set)
         self._control.tell_fetchers({"op": "session", "spec": spec.to_json()})
 
     def session_ended(self, spec: SessionSpec) -> None:
         self._counted.pop(spec.id, None)
-        if (table := self._opens.pop(spec.id, None)) is not None:
-            table.close()
+        self._eviction.session_ended(spec.id)
         self._control.tell_fetchers({"op": "session-end", "id": spec.id, "slot": spec.slot})
 
     def fetcher_of(self, session: Session, inode: int) -> int:
@@ -162,10 +187,10 @@ class CacheService:
 
     # --- what the control socket hears
 
-    async def fetcher_hello(self, index: int, channel: AsyncChannel, credit: list[list[int]]) -> None:
-        """A fetcher came: a new one (no credit) after what its predecessor left is saved, or one that outlived us."""
-        if credit:
-            self._owner.adopt(index, [(nbytes, inodes) for nbytes, inodes in credit])
+    async def fetcher_hello(self, index: int, channel: AsyncChannel, hello: dict[str, Any]) -> None:
+        """A fetcher came: a new one after what its predecessor left is saved, or one that outlived us."""
+        if hello["alive"]:
+            self._owner.adopt(index, from_rows(hello["credit"]))
         else:
             async with self._turn:
                 await self._run_in_turn(self._owner.drain_dead(index))
@@ -187,14 +212,15 @@ class CacheService:
 
     def grant(self, index: int, message: dict[str, Any]) -> dict[str, Any]:
         """Answer a wish for credit; a short one starts an eviction and calls back what others do not use."""
-        tier, wanted = int(message["tier"]), (int(message["bytes"]), int(message["inodes"]))
+        tier, account = int(message["tier"]), int(message["account"])
+        wanted = int(message["bytes"]), int(message["inodes"])
         if len(self._told) < self._fetchers:
             given = None  # a fetcher that outlived the last daemon has not said yet what it holds
         else:
-            given = self._owner.grant(index, tier, *wanted)
+            given = self._owner.grant(index, tier, account, *wanted, int(message["asker"]))
             if (given.bytes, given.inodes) != wanted:
-                for other in self._owner.recall(index, tier):
-                    self._control.tell_fetcher(other, {"op": "recall", "tier": tier})
+                for (other, where), accounts in self._owner.recall(index, tier, account).items():
+                    self._control.tell_fetcher(other, {"op": "recall", "tier": where, "accounts": accounts})
                 self._wake.set()
         return {
             "op": "granted",
@@ -205,10 +231,12 @@ class CacheService:
         }
 
     def returned(self, index: int, message: dict[str, Any]) -> None:
-        self._owner.returned(index, int(message["tier"]), int(message["bytes"]), int(message["inodes"]))
+        numbers = (int(message[name]) for name in ("tier", "account", "bytes", "inodes"))
+        self._owner.returned(index, *numbers)
 
-    def touched(self, oids: Iterable[str]) -> None:
-        self._owner.touch(bytes.fromhex(oid) for oid in oids)
+    def touched(self, by_data_set: dict[str, list[str]]) -> None:
+        for data_set, oids in by_data_set.items():
+            self._owner.touch(map(bytes.fromhex, oids), data_set)
 
     def table_full(self) -> None:
         self._wake.set()
@@ -235,7 +263,8 @@ class CacheService:
             self._wake.clear()
             await self._reopen()
             await self._commit()
-            await self._evict()
+            if await self._eviction.round(self._sessions.all() if self._sessions is not None else []):
+                self._wake.set()  # another round at once, until there is room
 
     async def _reopen(self) -> None:
         """Tiers whose folder somebody removed or replaced begin anew."""
@@ -270,47 +299,6 @@ class CacheService:
         """Files are unlinked; their room is free when no worker can have them open any more."""
         gone = [[item.oid.hex(), item.incarnation] for item in job.gone]
         self._control.tell_workers_evicted(gone, lambda: self._owner.release(job))
-
-    async def _evict(self) -> None:
-        """One round. The fetchers say what they are filling; those objects stay."""
-        live = {s.spec.data_set for s in self._sessions.all()} if self._sessions is not None else set()
-        for job in self._owner.plan_eviction(self._open_for_passthrough(), live):
-            asked = list(job.oids)
-            busy = await self._busy(job, asked)
-            job.oids = [oid for oid in asked if oid not in busy]
-            try:
-                await self._run([job])
-            finally:
-                self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
-            log.info("evicted", objects=len(job.gone), tier=job.tier.root, reason="Lru")
-
-    async def _busy(self, job: EvictJob, asked: list[bytes]) -> set[bytes]:
-        """Which of the objects fetchers are filling; those of a fetcher that does not answer count as busy."""
-        by_fetcher: dict[int, list[bytes]] = {}
-        for oid in asked:
-            by_fetcher.setdefault(fetcher_of(oid, self._fetchers), []).append(oid)
-        busy: set[bytes] = set()
-        for index, oids in by_fetcher.items():
-            question = {"op": "evict?", "tier": job.tier.number, "oids": [oid.hex() for oid in oids]}
-            answer = await self._control.ask_fetcher(index, question, _BUSY_ANSWER_S)
-            busy.update(oids if answer is None else map(bytes.fromhex, answer["oids"]))
-        return busy
-
-    def _open_for_passthrough(self) -> set[bytes]:
-        """Objects whose cache files the kernel has open."""
-        found: set[bytes] = set()
-        for session in self._sessions.all() if self._sessions is not None else []:
-            if session.spec.mount.passthrough and session.mountpoint:
-                inodes = self._open_table(session).passthrough_inodes()
-                found.update(file_of(session.manifest, inode, session.spec.mount.policy).oid for inode in inodes)
-        return found
-
-    def _open_table(self, session: Session) -> OpenTable:
-        table = self._opens.get(session.spec.id)
-        if table is None:
-            fd = os.dup(self._keeper.entries[session.key].fds["opens"])
-            table = self._opens[session.spec.id] = OpenTable(fd)
-        return table
 
     async def _check(self) -> None:
         """After a start: files and index made to agree, then pages of earlier boots read and compared."""

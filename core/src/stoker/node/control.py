@@ -88,7 +88,7 @@ class Control:
         channel.close()
 
     async def _serve_fetcher(self, index: int, channel: AsyncChannel, hello: Message) -> None:
-        await self._service.fetcher_hello(index, channel, hello["credit"])
+        await self._service.fetcher_hello(index, channel, hello)
         self._fetchers[index] = channel
         try:
             while True:
@@ -126,7 +126,7 @@ class Control:
                 _close(fds)
                 match message["op"]:
                     case "touch":
-                        self._service.touched(message["oids"])
+                        self._service.touched(message["data_sets"])
                     case "evicted-ack":
                         self._dropped(index, message["seq"])
                     case "session-gone":

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from stoker import __version__
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.cache.ledger import Amount
 from stoker.fetch.client import AsyncFetchClient
 from stoker.fetch.counters import Counters, create_counters
 from stoker.fuse.slots import create_pool
@@ -30,7 +32,7 @@ from stoker.node.jobs import Jobs
 from stoker.node.keeper import Keeper
 from stoker.node.mounttable import MountTable
 from stoker.node.sessions import Session, Sessions
-from stoker.node.status import Reads, mount_status
+from stoker.node.status import Reads, data_set_status, mount_status
 from stoker.node.store import Entry, Share
 
 log = structlog.get_logger("stoker.node")
@@ -93,9 +95,38 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "uptimeSeconds": round(time.monotonic() - self._began),
-            "cache": {"tiers": self.cache.tiers(), **self.cache.losses(self._bad_pages())},
+            "cache": {
+                "tiers": self.cache.tiers(),
+                "evicted": self.cache.evicted,
+                **self.cache.losses(self._bad_pages()),
+            },
         }
-        return {"node": node, "mounts": mounts, "jobs": [job.to_json() for job in self.jobs.all()]}
+        jobs = [job.to_json() for job in self.jobs.all()]
+        return {"node": node, "dataSets": self.data_sets(), "mounts": mounts, "jobs": jobs}
+
+    def data_sets(self) -> list[dict[str, Any]]:
+        """The DataSets that this node knows, what each holds and may hold."""
+        held = self.cache.held_by_data_sets()
+        mounts = Counter(session.spec.data_set for session in self.sessions.all() if session.mountpoint)
+        return [
+            data_set_status(data_set, held.get(data_set.full_name, Amount()), mounts[data_set.full_name])
+            for data_set in self.cache.data_sets.all()
+        ]
+
+    def data_set(self, name: str) -> dict[str, Any]:
+        """One of them. Raises StokerError."""
+        for found in self.data_sets():
+            if found["name"] == name:
+                return found
+        step = "see the DataSets of this node: stoker status"
+        raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
+
+    def forget(self, name: str) -> None:
+        """Serve a DataSet no more; what it holds goes first. Raises StokerError: DataSetNotFound, MountBusy."""
+        if self.data_set(name)["mounts"]:
+            step = "unmount it first: stoker unmount"
+            raise StokerError(Reason.MountBusy, "it is mounted", place=name, next_step=step)
+        self.cache.forget_data_set(name)
 
     def _bad_pages(self) -> int:
         """What reads of living sessions found to be wrong in the cache."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.fetch.session import SessionSpec
@@ -33,6 +34,8 @@ _READY_TIMEOUT_S = 15.0
 
 class Listeners(Protocol):
     """Who must know of sessions beside the workers."""
+
+    def data_set_known(self, data_set: DataSet) -> None: ...
 
     def session_added(self, spec: SessionSpec) -> None: ...
 
@@ -121,6 +124,7 @@ class Sessions:
                 return session
         with self._start():
             generation = await self._generations.list_sources(resolved, progress)
+        self._listeners.data_set_known(resolved.data_set)
         spec, manifest = self._specify(resolved, generation, passthrough=False)
         session = Session(spec, manifest, "", document)
         await self._keep(session, {}, ())
@@ -178,6 +182,7 @@ class Sessions:
                     await self.unmount(session.mountpoint, force=True)
 
     async def _mount(self, resolved: Resolved, mountpoint: str, generation: Generation) -> Session:
+        self._listeners.data_set_known(resolved.data_set)
         offered = wants_passthrough(resolved.data_set.spec.mount)
         name = f"stoker:{resolved.name}"
         mounted = await asyncio.to_thread(kernel.mount, mountpoint, name, want_passthrough=offered)

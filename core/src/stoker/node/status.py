@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.api.dataset import DataSet
+from stoker.cache.ledger import Amount
+from stoker.node.datasets import policy_of
 from stoker.node.sessions import Session
 
 
@@ -66,4 +69,19 @@ def mount_status(session: Session, reads: Reads, cached: Cached) -> dict[str, An
         "hidden": dict(manifest.hidden),
         "mode": "answered-open" if spec.mount.answered_open else "no-open",
         "passthrough": spec.mount.passthrough,
+    }
+
+
+def data_set_status(data_set: DataSet, held: Amount, mounts: int) -> dict[str, Any]:
+    """One element of `dataSets` in `GET /v1/status`. `held`: on disk, an object of several counts for each of them."""
+    policy = policy_of(data_set)
+    return {
+        "name": data_set.full_name,
+        "heldBytes": held.bytes,
+        "heldFiles": held.inodes,
+        "quotaBytes": policy.bytes,
+        "quotaInodes": policy.inodes,
+        "priority": policy.priority,
+        "ttlSeconds": policy.ttl_s,
+        "mounts": mounts,
     }
