@@ -11,7 +11,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
@@ -63,6 +63,12 @@ class AdminClient:
 
     def cancel_job(self, job_id: str) -> dict[str, Any]:
         return self._call("DELETE", f"/v1/jobs/{job_id}")
+
+    def s3_key(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self._call("POST", "/v1/s3/credentials", order)
+
+    def revoke_s3_key(self, key_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/v1/s3/credentials/{quote(key_id, safe='')}")
 
     def shutdown(self) -> None:
         self._call("POST", "/v1/shutdown")

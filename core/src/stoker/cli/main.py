@@ -39,6 +39,7 @@ _COMMANDS = {
     "status": "stoker.cli.status",
     "unmount": "stoker.cli.unmount",
     "manifest": "stoker.cli.manifest",
+    "s3-credentials": "stoker.cli.s3keys",
     "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",
 }

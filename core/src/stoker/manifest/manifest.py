@@ -144,6 +144,22 @@ class Manifest:
                 high = middle
         return None
 
+    def seek(self, parent: int, name: bytes) -> int:
+        """How many children of the directory `parent` have a name before `name`: an offset for `children`."""
+        first, end = self._children_of(parent, self.record(parent))
+        low, high = first, end
+        while low < high:
+            middle = (low + high) // 2
+            if self.name(middle) < name:
+                low = middle + 1
+            else:
+                high = middle
+        return low - first
+
+    def etag(self, inode: int) -> str:
+        """The etag of a file, as `ObjectVersion` has it."""
+        return self._etag(inode, self.record(inode))
+
     def node(self, inode: int) -> Node:
         record = self.record(inode)
         flags = record.flags

@@ -1,0 +1,108 @@
+"""The keys of a generation in the order of S3: plain byte order, whatever is a folder. Reads the manifest as it goes.
+
+A folder of the manifest is sorted by the names in it, and a key of a folder `a` is `a/...`: it comes behind `a-b` and
+`a.b`, which the manifest has behind `a`. So a folder waits until its siblings have passed `a/`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stoker.manifest.format import ROOT
+from stoker.manifest.manifest import Manifest
+
+_SLASH = b"/"
+
+
+class Item(NamedTuple):
+    """A key, or with inode 0 a common prefix."""
+
+    key: bytes
+    inode: int
+    size: int = 0
+    mtime_ns: int = 0
+
+
+class _Folder(NamedTuple):
+    """A folder that comes next. `key` ends with a slash."""
+
+    key: bytes
+    inode: int
+
+
+def entries(manifest: Manifest, prefix: bytes, delimiter: bytes, lower: bytes) -> Iterator[Item]:
+    """Keys from `lower` on that begin with `prefix`; those with `delimiter` behind it as one common prefix each."""
+    at: bytes | None = max(lower, prefix)
+    while at is not None:
+        following: bytes | None = None
+        for item in keys(manifest, at):
+            if not item.key.startswith(prefix):
+                return
+            cut = item.key.find(delimiter, len(prefix)) if delimiter else -1
+            if cut < 0:
+                yield item
+                continue
+            common = item.key[: cut + len(delimiter)]
+            yield Item(common, 0)
+            following = successor(common)  # all that it stands for is passed over by a new look-up
+            break
+        at = following
+
+
+def keys(manifest: Manifest, lower: bytes) -> Iterator[Item]:
+    """All keys from `lower` on."""
+    open_folders = [_folder(manifest, _Folder(b"", ROOT), lower)]
+    while open_folders:
+        for step in open_folders[-1]:
+            if isinstance(step, _Folder):
+                open_folders.append(_folder(manifest, step, lower))
+                break
+            yield step
+        else:
+            open_folders.pop()
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The least key behind all keys that begin with `prefix`; None when there is none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def find(manifest: Manifest, key: bytes) -> int | None:
+    """The inode of the object of a key."""
+    inode: int | None = ROOT
+    for name in key.split(_SLASH):
+        if inode is None or not name:
+            return None
+        inode = manifest.lookup(inode, name)
+    return inode if inode is not None and not manifest.node(inode).is_dir else None
+
+
+def _folder(manifest: Manifest, folder: _Folder, lower: bytes) -> Iterator[Item | _Folder]:
+    """What is in a folder, in the order of keys, from `lower` on. A subfolder may hold keys before `lower`."""
+    prefix, inode = folder
+    rest = lower[len(prefix) :] if lower.startswith(prefix) else b""
+    component, slash, _ = rest.partition(_SLASH)
+    waiting: list[_Folder] = []
+    for name in (*_before_a_slash(component), *([component] if slash else [])):
+        found = manifest.lookup(inode, name) if name else None
+        if found is not None and manifest.node(found).is_dir:
+            heapq.heappush(waiting, _Folder(prefix + name + _SLASH, found))
+    begin = manifest.seek(inode, component + slash) if component else 0
+    for child, name, is_dir, size, mtime_ns in manifest.children(inode, begin):
+        key = prefix + name + _SLASH if is_dir else prefix + name
+        while waiting and waiting[0].key < key:
+            yield heapq.heappop(waiting)
+        if is_dir:
+            heapq.heappush(waiting, _Folder(key, child))
+        else:
+            yield Item(key, child, size, mtime_ns)
+    while waiting:
+        yield heapq.heappop(waiting)
+
+
+def _before_a_slash(component: bytes) -> Iterator[bytes]:
+    """Names before `component` whose folder's keys come behind it: `a` of `a-b`, because of `a/`."""
+    return (component[:end] for end in range(1, len(component)) if component[end : end + 1] < _SLASH)
