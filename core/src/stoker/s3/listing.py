@@ -37,7 +37,7 @@ def entries(manifest: Manifest, prefix: bytes, delimiter: bytes, lower: bytes) -
     at: bytes | None = max(lower, prefix)
     while at is not None:
         following: bytes | None = None
-        for item in keys(manifest, at):
+        for item in all_keys(manifest, at):
             if not item.key.startswith(prefix):
                 return
             cut = item.key.find(delimiter, len(prefix)) if delimiter else -1
@@ -51,8 +51,17 @@ def entries(manifest: Manifest, prefix: bytes, delimiter: bytes, lower: bytes) -
         at = following
 
 
+def all_keys(manifest: Manifest, lower: bytes) -> Iterator[Item]:
+    """Those of files and of hidden objects, from `lower` on."""
+    table = manifest.hidden_objects
+    if not table.count:
+        return keys(manifest, lower)
+    hidden = (Item(row.key, manifest.hidden_inode(row.number), row.size, row.mtime_ns) for row in table.since(lower))
+    return heapq.merge(keys(manifest, lower), hidden)
+
+
 def keys(manifest: Manifest, lower: bytes) -> Iterator[Item]:
-    """All keys from `lower` on."""
+    """Those of files, from `lower` on."""
     open_folders = [_folder(manifest, _Folder(b"", ROOT), lower)]
     while open_folders:
         for step in open_folders[-1]:
@@ -71,13 +80,22 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 def find(manifest: Manifest, key: bytes) -> int | None:
-    """The inode of the object of a key."""
-    inode: int | None = ROOT
+    """The inode of the object of a key, or the number that stands for a hidden object's."""
+    inode = _file(manifest, key)
+    if inode is not None:
+        return inode
+    hidden = manifest.hidden_objects.find(key)
+    return None if hidden is None else manifest.hidden_inode(hidden)
+
+
+def _file(manifest: Manifest, key: bytes) -> int | None:
+    inode = ROOT
     for name in key.split(_SLASH):
-        if inode is None or not name:
+        found = manifest.lookup(inode, name) if name else None
+        if found is None:
             return None
-        inode = manifest.lookup(inode, name)
-    return inode if inode is not None and not manifest.node(inode).is_dir else None
+        inode = found
+    return None if manifest.node(inode).is_dir else inode
 
 
 def _folder(manifest: Manifest, folder: _Folder, lower: bytes) -> Iterator[Item | _Folder]:
@@ -90,7 +108,7 @@ def _folder(manifest: Manifest, folder: _Folder, lower: bytes) -> Iterator[Item 
         found = manifest.lookup(inode, name) if name else None
         if found is not None and manifest.node(found).is_dir:
             heapq.heappush(waiting, _Folder(prefix + name + _SLASH, found))
-    begin = manifest.seek(inode, component + slash) if component else 0
+    begin = manifest.seek(inode, component + slash) if rest else 0
     for child, name, is_dir, size, mtime_ns in manifest.children(inode, begin):
         key = prefix + name + _SLASH if is_dir else prefix + name
         while waiting and waiting[0].key < key:
