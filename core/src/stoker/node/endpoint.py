@@ -17,6 +17,7 @@ from stoker.fetch.counters import create_counters
 from stoker.node.keeper import Keeper
 from stoker.node.sessions import Sessions
 from stoker.node.store import Entry, Share
+from stoker.node.tiers import s3_port
 from stoker.s3.keys import KeyRing, new_key, parse_key
 from stoker.s3.names import LOCAL_NAMESPACE, bucket_of
 
@@ -31,12 +32,14 @@ class Endpoint:
     """Off when the configured port is 0."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._bind, self._port = str(config["s3_bind"]), int(config["s3_port"])
-        self._processes = int(config["s3_workers"]) if self._port else 0
+        self._config = config
+        self._bind, self._port, self._processes = str(config["s3_bind"]), 0, 0
         self._ring = KeyRing(config["state_dir"])
 
     async def open(self, keeper: Keeper) -> None:
         """Listen, and keep what the processes need. Raises StokerError when the address cannot be had."""
+        self._port = s3_port(self._config)
+        self._processes = int(self._config["s3_workers"]) if self._port else 0
         if not self._processes:
             return
         self._ring.make()
@@ -55,7 +58,8 @@ class Endpoint:
     @property
     def url(self) -> str:
         """Empty when it is off."""
-        host = f"[{self._bind}]" if ":" in self._bind else self._bind
+        bound = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._bind, self._bind)  # noqa: S104 - what a client of this machine asks
+        host = f"[{bound}]" if ":" in bound else bound
         return f"http://{host}:{self._port}" if self._processes else ""
 
     def grant(self, sessions: Sessions, order: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 
+import structlog
 from aiohttp import web
 
 from stoker.api.errors import StokerError
@@ -19,6 +20,8 @@ from stoker.s3.request import S3Request
 from stoker.s3.sending import SMALL, send, small
 from stoker.s3.times import http_date, iso_date
 from stoker.s3.xmltext import document, element
+
+log = structlog.get_logger("stoker.s3")
 
 BYPASS_HEADER = "x-stoker-cache"
 """`Bypass`: the bytes come from the source, exactly those of the range, and nothing is stored."""
@@ -66,6 +69,13 @@ class Operations:
             return _refusal(asked, error, base)
         except StokerError as error:
             return _refusal(asked, of_stoker(error), base)
+        except (ConnectionError, TimeoutError):
+            _abort(request)
+            return web.Response()  # nobody is there to take it
+        except Exception:
+            log.exception("request failed", request=base["x-amz-request-id"], method=asked.method)
+            internal = S3Error("InternalError", "We encountered an internal error. Please try again.")
+            return _refusal(asked, internal, base)
 
     async def _answer(
         self, asked: S3Request, key: AccessKey, request: web.BaseRequest, base: dict[str, str]
@@ -142,13 +152,14 @@ class Operations:
                 del headers["Content-Length"]
                 return web.Response(status=response.status, headers=headers, body=data)
             await self._stream(request, body, response)
-        except StokerError:
-            self._reads.count_error(body)
+        except Exception as error:
+            if isinstance(error, StokerError):
+                self._reads.count_error(body)
             if not response.prepared:
                 raise
+            if not isinstance(error, StokerError | ConnectionError | TimeoutError):
+                log.exception("answer broken off", data_set=body.bucket.spec.data_set)
             _abort(request)  # the client sees that the body is not whole, and asks again
-        except TimeoutError:
-            _abort(request)
         return response
 
     async def _stream(self, request: web.BaseRequest, body: Range, response: web.StreamResponse) -> None:

@@ -196,6 +196,7 @@ def _is_time(claim: Claim) -> bool:
 
 def _other_mechanism() -> S3Error:
     text = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+    text += " (boto3 presigns by it with Config(signature_version='s3v4').)"
     return S3Error("InvalidRequest", text)
 
 
