@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from unittest import mock
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -15,6 +16,7 @@ from lxml import etree
 from stoker.manifest.build import ManifestBuilder
 from stoker.manifest.format import ManifestSource
 from stoker.manifest.manifest import Manifest
+from stoker.s3 import listing
 from stoker.s3.errors import S3Error
 from stoker.s3.listing import entries, find, successor
 from stoker.s3.lists import Listing, list_objects
@@ -54,9 +56,11 @@ def expected(keys: list[bytes], prefix: bytes, delimiter: bytes, lower: bytes) -
 
 
 @settings(max_examples=300, deadline=None)
-@given(KEYS, PARTS, st.sampled_from([b"", b"/", b"-", b"a/"]), PARTS)
-def test_a_listing_is_that_of_the_source(keys: list[bytes], prefix: bytes, delimiter: bytes, lower: bytes) -> None:
-    with manifest_of(("/", keys)) as manifest:
+@given(KEYS, PARTS, st.sampled_from([b"", b"/", b"-", b"a/"]), PARTS, st.sampled_from([0, 1, 64]))
+def test_a_listing_is_that_of_the_source(
+    keys: list[bytes], prefix: bytes, delimiter: bytes, lower: bytes, passed: int
+) -> None:
+    with manifest_of(("/", keys)) as manifest, mock.patch.object(listing, "_PASSED", passed):
         found = list(entries(manifest, prefix, delimiter, lower))
         assert [item.key for item in found] == expected(keys, prefix, delimiter, lower)
         for item in found:

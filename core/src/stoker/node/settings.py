@@ -69,7 +69,7 @@ class Settings(BaseSettings):
         return self.fetchers or max(1, min(8, (os.cpu_count() or 2) // 2))
 
     def s3_count(self) -> int:
-        """Processes that serve S3: one for two cores up to 4; each sends about 2 GB/s."""
+        """Processes that serve S3: one for two cores up to 4; of large answers the kernel sends the bytes."""
         return self.s3_workers or max(1, min(4, (os.cpu_count() or 2) // 2))
 
     def to_config(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import hmac
 import json
@@ -25,6 +26,7 @@ _ID = struct.Struct(">BBI8s16s")
 MOST_READER = 40
 """Bytes of a reader's name in an id; a longer one is cut and marked with its hash. An id has at most 115 characters."""
 
+_MOST_ID = 128
 _CONTEXT = b"stoker s3 key 1\0"
 _SECRET_BYTES = 32
 
@@ -61,8 +63,11 @@ def new_key(reader: str, data_set: str, *, expires: int = 0, bypass: bool = Fals
 
 def parse_key(text: str) -> AccessKey | None:
     """What an id says; None when it is not one of ours."""
-    if not text.startswith(_PREFIX):
-        return None
+    return _parsed(text) if text.startswith(_PREFIX) and len(text) <= _MOST_ID else None
+
+
+@functools.lru_cache(1024)  # a reader sends the same id with each request
+def _parsed(text: str) -> AccessKey | None:
     coded = text[len(_PREFIX) :]
     try:
         packed = base64.b32decode(coded + "=" * (-len(coded) % 8))
@@ -77,6 +82,12 @@ def parse_key(text: str) -> AccessKey | None:
 
 def _hash(text: str, size: int) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=size).digest()
+
+
+@functools.lru_cache(1024)
+def _derived(secret: bytes, key_id: str) -> str:
+    digest = hmac.digest(secret, _CONTEXT + key_id.encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 class KeyRing:
@@ -107,8 +118,7 @@ class KeyRing:
         if not self._secret:
             with open(self._secret_path, "rb") as file:
                 self._secret = file.read()
-        digest = hmac.digest(self._secret, _CONTEXT + key_id.encode(), "sha256")
-        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        return _derived(self._secret, key_id)
 
     def revoked(self, key: AccessKey) -> bool:
         """Whether a key was revoked, as of now: the list is looked at again when it changed."""

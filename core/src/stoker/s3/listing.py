@@ -14,6 +14,7 @@ from stoker.manifest.format import ROOT
 from stoker.manifest.manifest import Manifest
 
 _SLASH = b"/"
+_PASSED = 64  # keys of one common prefix that are passed one by one
 
 
 class Item(NamedTuple):
@@ -34,10 +35,12 @@ class _Folder(NamedTuple):
 
 def entries(manifest: Manifest, prefix: bytes, delimiter: bytes, lower: bytes) -> Iterator[Item]:
     """Keys from `lower` on that begin with `prefix`; those with `delimiter` behind it as one common prefix each."""
+    fold = len(prefix) if delimiter == _SLASH else None
     at: bytes | None = max(lower, prefix)
+    told = b""
     while at is not None:
-        following: bytes | None = None
-        for item in all_keys(manifest, at):
+        passed, following = 0, None
+        for item in all_keys(manifest, at, fold):
             if not item.key.startswith(prefix):
                 return
             cut = item.key.find(delimiter, len(prefix)) if delimiter else -1
@@ -45,32 +48,55 @@ def entries(manifest: Manifest, prefix: bytes, delimiter: bytes, lower: bytes) -
                 yield item
                 continue
             common = item.key[: cut + len(delimiter)]
-            yield Item(common, 0)
-            following = successor(common)  # all that it stands for is passed over by a new look-up
-            break
+            if common != told:
+                told = common
+                yield Item(common, 0)
+            passed += item.inode != 0
+            if passed > _PASSED:  # a look-up is cheaper than to go on through all that one prefix stands for
+                following = successor(common)
+                break
         at = following
 
 
-def all_keys(manifest: Manifest, lower: bytes) -> Iterator[Item]:
-    """Those of files and of hidden objects, from `lower` on."""
+def all_keys(manifest: Manifest, lower: bytes, fold: int | None = None) -> Iterator[Item]:
+    """Those of files and of hidden objects, from `lower` on. `fold`: see `keys`."""
     table = manifest.hidden_objects
     if not table.count:
-        return keys(manifest, lower)
+        return keys(manifest, lower, fold)
     hidden = (Item(row.key, manifest.hidden_inode(row.number), row.size, row.mtime_ns) for row in table.since(lower))
-    return heapq.merge(keys(manifest, lower), hidden)
+    return heapq.merge(keys(manifest, lower, fold), hidden)
 
 
-def keys(manifest: Manifest, lower: bytes) -> Iterator[Item]:
-    """Those of files, from `lower` on."""
-    open_folders = [_folder(manifest, _Folder(b"", ROOT), lower)]
+def keys(manifest: Manifest, lower: bytes, fold: int | None = None) -> Iterator[Item]:
+    """Those of files, from `lower` on. A folder whose key is longer than `fold` is one item, with inode 0."""
+    return _below(manifest, _Folder(b"", ROOT), lower, fold)
+
+
+def _below(manifest: Manifest, folder: _Folder, lower: bytes, fold: int | None = None) -> Iterator[Item]:
+    open_folders = [_folder(manifest, folder, lower)]
     while open_folders:
-        for step in open_folders[-1]:
-            if isinstance(step, _Folder):
-                open_folders.append(_folder(manifest, step, lower))
-                break
-            yield step
-        else:
+        step = next(open_folders[-1], None)
+        if step is None:
             open_folders.pop()
+        elif not isinstance(step, _Folder):
+            yield step
+        elif fold is None or len(step.key) <= fold:
+            open_folders.append(_folder(manifest, step, lower))
+        elif _has_keys(manifest, step, lower):
+            yield Item(step.key, 0)
+
+
+def _has_keys(manifest: Manifest, folder: _Folder, lower: bytes) -> bool:
+    """Whether some file lies below a folder, from `lower` on."""
+    inode = folder.inode
+    while not lower.startswith(folder.key):
+        node = manifest.node(inode)
+        if not node.is_dir:
+            return True
+        if not node.child_count:
+            break
+        inode = node.child_first
+    return next(_below(manifest, folder, lower), None) is not None
 
 
 def successor(prefix: bytes) -> bytes | None:

@@ -46,7 +46,12 @@ class Claim:
     @property
     def signed_at(self) -> int:
         """Seconds since 1970."""
-        return calendar.timegm(time.strptime(self.amz_date, "%Y%m%dT%H%M%SZ"))
+        return _seconds(self.amz_date)
+
+
+@functools.lru_cache(64)  # requests of one second have the same
+def _seconds(amz_date: str) -> int:
+    return calendar.timegm(time.strptime(amz_date, "%Y%m%dT%H%M%SZ"))
 
 
 def claim_of(request: S3Request) -> Claim:
