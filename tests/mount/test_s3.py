@@ -11,7 +11,7 @@ import pytest
 from lxml import etree
 
 from servers.node import Node, data_set, processes_of, wait_for
-from servers.s3 import from_source, keys, mounted, read, refused, send
+from servers.s3 import from_source, keys, mounted, read, refused, send, serving_node
 from servers.scenarios import refuses
 from servers.scripted_store import ScriptedStore
 
@@ -128,6 +128,28 @@ class TestReads:
         assert read(ours, "big") == data
         assert read(ours, "big", Range="bytes=9000000-9000099") == data[9_000_000:9_000_100]
         assert from_source(node) < BIG // 10
+
+
+class TestCache:
+    def test_room_of_what_is_evicted_is_used_again(self, scratch: Path, scripted_store: ScriptedStore) -> None:
+        """The process must say that it has closed an evicted file, or its room is never free."""
+        size = 12_000_000
+        for number in range(6):
+            scripted_store.put(f"o{number}", os.urandom(size))
+        with serving_node(scratch, STOKER_CACHE_QUOTA="40Mi", STOKER_RESERVE_FREE="0") as node:
+            ours = mounted(node, scripted_store)
+
+            def kept(key: str) -> bool:
+                """Whether another read of it needs no source."""
+                before = from_source(node)
+                assert read(ours, key) == scripted_store.objects[key.encode()].data
+                return from_source(node) == before
+
+            for _ in range(2):
+                for number in range(6):
+                    wait_for(lambda key=f"o{number}": kept(key), what="it is cached")
+                    tier = node.api("GET", "/v1/status")["node"]["cache"]["tiers"][0]
+                    assert tier["usedBytes"] <= tier["limitBytes"]
 
 
 class TestConditions:

@@ -113,6 +113,15 @@ class TestProcess:
             thread.join()
         assert not wrong
 
+    def test_several_processes_share_the_port(self, scratch: Path, store: ScriptedStore) -> None:
+        with serving_node(scratch, STOKER_S3_WORKERS="3") as node:
+            ours = mounted(node, store)
+            wait_for(lambda: len(node.pids("s3")) == 3)
+            for _ in range(3):
+                node.kill(node.pids("s3")[0])
+                assert {read(ours, "d/small") for _ in range(20)} == {b"hello"}
+            wait_for(lambda: len(node.pids("s3")) == 3)
+
     @pytest.mark.slow
     @pytest.mark.parametrize("role", ["daemon", "supervisor", "fetcher"])
     def test_other_processes_of_the_node_may_die(self, s3_own: Node, store: ScriptedStore, role: str) -> None:
@@ -130,6 +139,18 @@ class TestProcess:
         store.put("new", b"mounted later")
         two = mounted(node, store, "two")
         wait_for(lambda: send(two, "GET", "/two/new")[2] == b"mounted later", what="sessions still reach the process")
+
+    @pytest.mark.slow
+    def test_supervisor_and_daemon_may_die_together(self, s3_own: Node, store: ScriptedStore) -> None:
+        node, ours = s3_own, mounted(s3_own, store)
+        before = [node.pids(role)[0] for role in ("supervisor", "daemon", "s3")]
+        for pid in before:
+            node.kill(pid)
+        wait_for(lambda: all(node.pids(role) for role in ("supervisor", "daemon", "s3")), what="a worker starts them")
+        assert read(ours, "d/small") == b"hello"
+        store.put("new", b"mounted later")
+        two = mounted(node, store, "two")
+        wait_for(lambda: send(two, "GET", "/two/new")[2] == b"mounted later", what="sessions reach the process")
 
     def test_a_port_that_is_taken_is_said_at_once(self, scratch: Path, store: ScriptedStore) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
