@@ -21,6 +21,7 @@ from bench.network import NotMeasuredError
 from bench.peer_mounts import PEERS, Peer
 from bench.peers import compare, store_results
 from bench.preloads import preload_large, preload_small
+from bench.s3 import s3_gets
 from bench.sequential import seq_warm
 from bench.setup import Setup, bench_setup, work_folder
 from bench.small import SmallFiles
@@ -73,6 +74,7 @@ ROWS: dict[tuple[str, ...], Callable[[Setup, set[str]], Iterator[Row]]] = {
     ("preload_large",): _one(preload_large),
     ("preload_small",): _one(preload_small),
     ("list_source",): _one(list_source),
+    ("s3_get_large", "s3_get_small"): s3_gets,
 }
 NAMES = [name for names in ROWS for name in names]
 

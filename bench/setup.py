@@ -89,12 +89,12 @@ class Setup:
         """So many files, or a tenth of them."""
         return full // 10 if self.quick else full
 
-    def new_node(self) -> Node:
+    def new_node(self, **settings: str) -> Node:
         """A node with an empty cache, on the disk where everything else is."""
         self._count += 1
         root = self.root / f"n{self._count}"
         root.mkdir()
-        return self._nodes.enter_context(running_node(root, **self.store.environment))
+        return self._nodes.enter_context(running_node(root, **self.store.environment, **settings))
 
     def drop_node(self, node: Node) -> None:
         """End a node and give its disk space back."""

@@ -27,6 +27,8 @@ WHAT = {
     "preload_large": "preload large objects",
     "preload_small": "preload small objects (64 KiB)",
     "list_source": "list a store",
+    "s3_get_large": "one large object by S3 from the cache, 8 threads of boto3",
+    "s3_get_small": "small objects (64 KiB) by S3, the same",
 }
 _Result = Mapping[str, Any]
 

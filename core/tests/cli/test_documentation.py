@@ -1,4 +1,4 @@
-"""What the README and the help show to be typed is understood by the command, and its documents are accepted."""
+"""What README, docs/S3.md and help show to be typed is understood by the command, and documents are accepted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stoker.cli.reference import _commands
 
 ROOT = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").exists())
 README = (ROOT / "README.md").read_text()
+S3 = (ROOT / "docs" / "S3.md").read_text()
 HELP = "\n".join(f"{command.help}\n{command.epilog or ''}" for _path, command in _commands(cli, ("stoker",)))
 
 
@@ -24,7 +25,7 @@ def lines(text: str) -> list[str]:
     return sorted({re.split(r"\s{2,}|\s+[#|]", line)[0] for line in found})
 
 
-@pytest.mark.parametrize("line", sorted({*lines(README), *lines(HELP)}))
+@pytest.mark.parametrize("line", sorted({*lines(README), *lines(S3), *lines(HELP)}))
 def test_every_line_parses(line: str) -> None:
     words = shlex.split(line)[1:]
     command: click.Command = cli

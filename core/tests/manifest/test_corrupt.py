@@ -149,6 +149,6 @@ def check_bytes(data: bytes) -> None:
 
 def test_another_version_is_refused_with_its_number(good: bytes, tmp_path: Path, make: Any) -> None:
     path = tmp_path / "m"
-    path.write_bytes(good[:8] + b"\x02" + good[9:])
-    with pytest.raises(StokerError, match="version 2"):
+    path.write_bytes(good[:8] + b"\x03" + good[9:])
+    with pytest.raises(StokerError, match="version 3"):
         make.open(str(path))

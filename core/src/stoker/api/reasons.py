@@ -66,6 +66,7 @@ class Reason(StrEnum):
     NodeAlreadyRunning = "NodeAlreadyRunning"
     NodeNotRunning = "NodeNotRunning"
     NodeStartFailed = "NodeStartFailed"
+    S3Disabled = "S3Disabled"
     Timeout = "Timeout"
     Cancelled = "Cancelled"
     Internal = "Internal"

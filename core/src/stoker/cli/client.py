@@ -11,7 +11,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
@@ -71,6 +71,12 @@ class AdminClient:
 
     def forget(self, name: str) -> None:
         self._call("DELETE", "/v1/datasets", name=name)
+
+    def s3_key(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self._call("POST", "/v1/s3/credentials", order)
+
+    def revoke_s3_key(self, key_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/v1/s3/credentials/{quote(key_id, safe='')}")
 
     def shutdown(self) -> None:
         self._call("POST", "/v1/shutdown")

@@ -41,6 +41,7 @@ _COMMANDS = {
     "apply": "stoker.cli.apply",
     "forget": "stoker.cli.forget",
     "manifest": "stoker.cli.manifest",
+    "s3-credentials": "stoker.cli.s3keys",
     "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",
 }

@@ -34,4 +34,4 @@ def file_of(manifest: Manifest, inode: int, policy: str) -> File:
     version = ref.version
     oid = object_id(manifest.sources[ref.source].origin, version.key, version.etag, version.size)
     cacheable = bool(version.etag) and policy != "Bypass"
-    return File(oid, version.size, version, ref.source, manifest.node(inode).archived, cacheable)
+    return File(oid, version.size, version, ref.source, manifest.archived(inode), cacheable)

@@ -60,8 +60,10 @@ class Objects:
         self._states[file.oid] = state
         return state
 
-    async def read(self, session: Session, file: File, wanted: Run, bad: bool) -> int | None:
-        """Make pages readable; their incarnation, or None: serve them without the cache. Raises StokerError."""
+    async def read(self, session: Session, file: File, wanted: Run, bad: bool, *, exact: bool = False) -> int | None:
+        """Make pages readable; their incarnation, or None: serve them without the cache. Raises StokerError.
+
+        `exact`: the request says nothing of what its reader reads next."""
         state = self.state(session, file)
         fill = await self.writer.begin_settled(file.oid, file.size, session.spec.data_set)
         if fill is None:
@@ -70,7 +72,7 @@ class Objects:
             if bad:
                 session.tally.add(Counter.BAD_PAGES, wanted[1] - wanted[0])
                 self._drop(state, fill, wanted)
-            ahead = state.streams.seen(*wanted)
+            ahead = None if exact else state.streams.seen(*wanted)
             for flight in self._start(session, file, state, fill, wanted, ahead, Priority.DEMAND):
                 flight.ticket.hurry()
                 if not await flight.reached(min(wanted[1], flight.last)):

@@ -21,7 +21,7 @@ from stoker.fetch.files import File
 from stoker.fetch.flight import Failures, ObjectState
 from stoker.fetch.lanes import Lanes, Priority, Ticket
 from stoker.fetch.objects import Objects
-from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, Request
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_EXACT, FLAG_INLINE, KIND_LOAD, Request
 from stoker.fetch.sessions import Session, Sessions
 from stoker.fetch.store import Store
 from stoker.fetch.transfer import Asked, BytesSink, transfer
@@ -137,7 +137,8 @@ class Service:
         if session.spec.mount.policy == "WholeFile":
             self._load_behind(session, file, state, objects)
         try:
-            return await objects.read(session, file, wanted, bool(request.flags & FLAG_BAD_PAGE))
+            bad, exact = bool(request.flags & FLAG_BAD_PAGE), bool(request.flags & FLAG_EXACT)
+            return await objects.read(session, file, wanted, bad, exact=exact)
         except SourceError as error:
             if not _elsewhere(store, error):
                 raise

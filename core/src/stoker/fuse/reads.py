@@ -19,6 +19,7 @@ from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.files import File
 from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
+from stoker.fetch.touched import Touched
 from stoker.fuse import kernel
 from stoker.fuse.diskreads import DiskReads
 from stoker.fuse.fate import Fate, fate_of, is_dying
@@ -55,7 +56,7 @@ class Reads:
     answers: Answers
     counters: Counters
     disk: DiskReads
-    touched: dict[str, set[bytes]] = field(default_factory=dict)
+    touched: Touched = field(default_factory=Touched)
     _waiting: dict[RequestKey, Waiting] = field(default_factory=dict)
     _by_fetch: dict[tuple[int, int], Waiting] = field(default_factory=dict)
 
@@ -190,7 +191,7 @@ class Reads:
         if hit is None:
             self._miss(waiting, 0)
             return
-        self._touch(waiting.request.session, file)
+        self.touched.add(waiting.request.session.spec.data_set, file.oid)
         if first:
             self.counters.add(waiting.request.session.slot, Counter.HIT_BYTES, waiting.length)
         if hit.trigger is not None and pages[0] <= hit.trigger < pages[1]:
@@ -221,12 +222,6 @@ class Reads:
         if waiting.tries > _MAX_TRIES:
             flags |= FLAG_INLINE
         self._ask(waiting, KIND_READ, flags)
-
-    def _touch(self, session: Session, file: File) -> None:
-        oids = self.touched.get(session.spec.data_set)
-        if oids is None:
-            oids = self.touched[session.spec.data_set] = set()
-        oids.add(file.oid)
 
     def _ask(self, waiting: Waiting, kind: int, flags: int) -> None:
         self._wait(waiting)

@@ -251,11 +251,8 @@ class Worker:
     def _on_tick(self) -> None:
         self._reads.expire()
         self._reads.end_interrupted()
-        touched = self._reads.touched
-        if touched and self._control.connected:
-            by_data_set = {name: [oid.hex() for oid in oids] for name, oids in touched.items()}
-            self._control.send({"op": "touch", "data_sets": by_data_set})
-            self._reads.touched = {}
+        if self._control.connected and (touched := self._reads.touched.take()):
+            self._control.send({"op": "touch", "data_sets": touched})
         if not self._keeper.connected:
             self._third.revive()
         if self._keeper.lost and self._control.lost:

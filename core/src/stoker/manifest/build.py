@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO
@@ -19,7 +19,8 @@ from typing import IO
 from stoker.api.errors import StokerError
 from stoker.manifest.format import HEADER_BYTES, Catalogue, Header, ManifestSource
 from stoker.manifest.grow import Tree
-from stoker.manifest.levels import Levels
+from stoker.manifest.hiddentable import write_hidden
+from stoker.manifest.levels import Levels, Stream
 from stoker.manifest.lines import Line, SourceLines, folder_line, parse, ranks
 from stoker.manifest.sort import ExternalSort
 from stoker.sources.base import ObjectEntry
@@ -27,6 +28,7 @@ from stoker.sources.base import ObjectEntry
 SUFFIX = ".manifest"
 _BUILDING = ".building-"
 _RUN_BYTES = 96 << 20  # lines in memory at once: about 700,000 short keys
+_HIDDEN_SHARE = 8  # most data sets have few hidden keys; more of them are sorted on disk
 _WRITE_BYTES = 1 << 20
 
 
@@ -51,6 +53,7 @@ class ManifestBuilder:
         self._lines = [SourceLines(number, source, self._ranks.index(number)) for number, source in enumerate(sources)]
         self._stale: set[tuple[int, int]] = set()
         self._sort = ExternalSort(directory, run_bytes)
+        self._hidden = ExternalSort(directory, run_bytes // _HIDDEN_SHARE)
         self._sort.extend([folder_line(source.mount) for source in sources if source.mount])
 
     def __enter__(self) -> ManifestBuilder:
@@ -60,10 +63,12 @@ class ManifestBuilder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sort.close()
+        self._hidden.close()
 
     def add(self, source: int, entries: list[ObjectEntry]) -> None:
         """A page of the listing of one source. Raises StokerError for what no store should list."""
         self._sort.extend(self._lines[source].take(entries))
+        self._hidden.extend(self._lines[source].take_hidden())
 
     def restart(self, number: int, source: ManifestSource) -> None:
         """Forget what was added of one source: it is listed anew, perhaps from a replica."""
@@ -80,16 +85,46 @@ class ManifestBuilder:
         """Write the file `<digest>.manifest`; a good one that is there already stays. Raises OSError."""
         sources = self._finish_sources()
         with contextlib.closing(Levels(self._directory)) as levels:
-            tree = Tree(levels, sources, self._ranks)
+            tree = Tree(levels, sources, self._ranks, self._hidden.extend)
             tree.grow(self._current_lines())
             hidden = tree.hidden
             for lines in self._lines:
                 hidden.merge(lines.hidden)
             with _building(self._directory) as file:
-                header = _write(file, tree, levels, Catalogue(sources, hidden.counts(), hidden.samples()))
+                header = self._write(file, tree, levels, Catalogue(sources, hidden.counts(), hidden.samples()))
                 path = os.path.join(self._directory, header.digest.hex() + SUFFIX)
                 _publish(file, path, header)
         return ManifestSummary(path, header.digest.hex(), tree.files, tree.directories, tree.bytes, hidden.counts())
+
+    def _write(self, file: IO[bytes], tree: Tree, levels: Levels, catalogue: Catalogue) -> Header:
+        digest = hashlib.sha256()
+
+        def write(data: bytes) -> None:
+            digest.update(data)
+            file.write(data)
+
+        file.seek(HEADER_BYTES)
+        names, etags = levels.write(write)
+        hidden, heap = self._write_hidden(write)
+        described = catalogue.pack()
+        write(described)
+        counts = (levels.count, tree.files, tree.directories, tree.bytes)
+        header = Header(*counts, names, etags, len(described), hidden, heap, digest.digest())
+        file.seek(0)
+        file.write(header.pack())
+        return header
+
+    def _write_hidden(self, write: Callable[[bytes], None]) -> tuple[int, int]:
+        """The table of hidden objects: how many there are, and the length of their keys and etags."""
+        count = 0
+        with tempfile.TemporaryFile(dir=self._directory, buffering=_WRITE_BYTES) as spool:
+            heap = Stream(spool)
+            for record in write_hidden(self._hidden.sorted(), self._ranks, self._stale, heap.append):
+                write(record)
+                count += 1
+            for block in heap.blocks():
+                write(block)
+            return count, heap.length
 
     def _current_lines(self) -> Iterator[Line]:
         lines = map(parse, self._sort.sorted())
@@ -104,24 +139,6 @@ class ManifestBuilder:
             sources.append(source)
             self._sort.extend(last)
         return tuple(sources)
-
-
-def _write(file: IO[bytes], tree: Tree, levels: Levels, catalogue: Catalogue) -> Header:
-    digest = hashlib.sha256()
-
-    def write(data: bytes) -> None:
-        digest.update(data)
-        file.write(data)
-
-    file.seek(HEADER_BYTES)
-    names, etags = levels.write(write)
-    described = catalogue.pack()
-    write(described)
-    counts = (levels.count, tree.files, tree.directories, tree.bytes)
-    header = Header(*counts, names, etags, len(described), digest.digest())
-    file.seek(0)
-    file.write(header.pack())
-    return header
 
 
 def _publish(file: IO[bytes], path: str, header: Header) -> None:

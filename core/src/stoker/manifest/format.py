@@ -1,6 +1,7 @@
 """The bytes of a manifest file: header, inode record, catalogue (docs/design/manifest.md). Not for reading the tree.
 
-header (4096) | records (64 each, breadth first) | names | etags | catalogue (JSON)
+header (4096) | records (64 each, breadth first) | names | etags | hidden objects (32 each) | their keys and etags |
+catalogue (JSON)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"STKRMNFS"
 HEADER_BYTES = 4096
 MAX_CATALOGUE_BYTES = 64 << 20  # sources and samples of hidden keys; far above what a DataSet may hold
@@ -24,6 +25,10 @@ MAX_CATALOGUE_BYTES = 64 << 20  # sources and samples of hidden keys; far above 
 # first child inode, number of children. Offsets count from the start of their section.
 RECORD = struct.Struct("<QqQBBHHHQQQQ")
 RECORD_BYTES = RECORD.size
+
+# Of a hidden object: size, mtime_ns, where key and etag start, length of the key, of the etag, source, flags, reserved.
+HIDDEN = struct.Struct("<QqQHHHBB")
+HIDDEN_BYTES = HIDDEN.size
 
 DIRECTORY = 1
 ARCHIVED = 2
@@ -36,8 +41,9 @@ MAX_BELOW = 4096  # bytes of a path below its source: PATH_MAX, what a program c
 MAX_PATH = 1024 + 1 + MAX_BELOW  # with the mount path of the source in front
 
 # magic, version, header bytes, records, files, directories, bytes of all files,
-# length of names, etags and catalogue, SHA-256 of all behind the header.
-_HEADER = struct.Struct("<8sIIQQQQQQQ32s")
+# length of names, etags and catalogue, hidden objects, length of their keys and etags,
+# SHA-256 of all behind the header.
+_HEADER = struct.Struct("<8sIIQQQQQQQQQ32s")
 _CHECK = struct.Struct("<I")
 
 
@@ -58,6 +64,8 @@ class Header:
     names_length: int
     etags_length: int
     catalogue_length: int
+    hidden: int
+    heap_length: int
     digest: bytes
 
     @property
@@ -69,8 +77,16 @@ class Header:
         return self.names_at + self.names_length
 
     @property
-    def catalogue_at(self) -> int:
+    def hidden_at(self) -> int:
         return self.etags_at + self.etags_length
+
+    @property
+    def heap_at(self) -> int:
+        return self.hidden_at + self.hidden * HIDDEN_BYTES
+
+    @property
+    def catalogue_at(self) -> int:
+        return self.heap_at + self.heap_length
 
     @property
     def file_length(self) -> int:
@@ -78,7 +94,7 @@ class Header:
 
     def pack(self) -> bytes:
         counts = (self.records, self.files, self.directories, self.total_bytes)
-        lengths = (self.names_length, self.etags_length, self.catalogue_length)
+        lengths = (self.names_length, self.etags_length, self.catalogue_length, self.hidden, self.heap_length)
         fields = _HEADER.pack(MAGIC, VERSION, HEADER_BYTES, *counts, *lengths, self.digest)
         # The digest does not cover the header, so that it names the content; the CRC covers what the digest does not.
         return (fields + _CHECK.pack(zlib.crc32(fields))).ljust(HEADER_BYTES, b"\0")
@@ -94,7 +110,7 @@ class Header:
         if _CHECK.unpack_from(data, _HEADER.size)[0] != zlib.crc32(data[: _HEADER.size]):
             raise corrupt(path, "the header does not have the checksum it names")
         if any(data[_HEADER.size + _CHECK.size : HEADER_BYTES]):
-            raise corrupt(path, "the header has bytes that format version 1 does not know")
+            raise corrupt(path, "the header has bytes that this format version does not know")
         return cls(*fields)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stoker.api.reasons import Reason
 from stoker.manifest.format import DIRECTORY, WHOLE_SOURCE, ManifestSource
 from stoker.manifest.hidden import HiddenKeys
+from stoker.manifest.hiddentable import hidden_line
 from stoker.manifest.levels import Levels
-from stoker.manifest.lines import Line
+from stoker.manifest.lines import NO_RANK, Line
 
 
 class _Folder:
@@ -24,7 +25,15 @@ class _Folder:
 class Tree:
     """Takes lines in order and appends records to `levels`. `sources` in the order of their number."""
 
-    def __init__(self, levels: Levels, sources: Sequence[ManifestSource], ranks: Sequence[int]) -> None:
+    def __init__(
+        self,
+        levels: Levels,
+        sources: Sequence[ManifestSource],
+        ranks: Sequence[int],
+        hide: Callable[[list[bytes]], None] = lambda _lines: None,
+    ) -> None:
+        """`hide` takes the lines of objects that get no place in the tree (`hiddentable.py`)."""
+        self._take_hidden = hide
         self._levels, self._sources, self._ranks = levels, sources, ranks
         self.hidden = HiddenKeys()
         self._folders: list[_Folder] = [_Folder(b"", 0, 0)]
@@ -40,14 +49,17 @@ class Tree:
             if waiting is not None:
                 if self._is_folder(waiting.path, line):
                     self._hide(waiting, Reason.ShadowedByDirectory)
+                    self._keep(waiting)
                 elif waiting.path == line.path:
-                    if waiting.rank != line.rank:
+                    if waiting.rank != line.rank:  # it has the key of the one that is shown: S3 shows that one, too
                         self._hide(line, Reason.ShadowedBySource)
                     continue
                 else:
                     self._file(waiting)
             waiting = None if line.marker else line
             if line.marker:
+                if line.rank != NO_RANK:
+                    self._keep(line, b"/")
                 self._enter(line.path)
                 self._touch(line.mtime_ns)
         if waiting is not None:
@@ -103,6 +115,12 @@ class Tree:
             self._levels[at].append(folder.name, DIRECTORY, 0, folder.mtime_ns, 0, b"", links)
             if self._folders:
                 self._touch(folder.mtime_ns)
+
+    def _keep(self, line: Line, end: bytes = b"") -> None:
+        """An object that S3 shows and the tree does not."""
+        key = line.path.replace(b"\0", b"/") + end
+        rest = (line.rank, line.attempt, line.flags, line.size, line.mtime_ns, line.etag)
+        self._take_hidden([hidden_line(key, *rest)])
 
     def _hide(self, line: Line, reason: Reason) -> None:
         number = self._ranks[line.rank]

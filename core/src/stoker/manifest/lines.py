@@ -16,13 +16,15 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.manifest.format import ARCHIVED, DIRECTORY, WHOLE_SOURCE, ManifestSource
 from stoker.manifest.hidden import HiddenKeys
+from stoker.manifest.hiddentable import hidden_line
 from stoker.manifest.names import hidden_reason
 from stoker.sources.base import ObjectEntry
 
 END = b"\0\0"
 # is a folder's marker, rank of the source, attempt at listing it, flags, size, mtime_ns; the etag follows.
 _REST = struct.Struct(">BHBBQq")
-_NO_RANK = 0xFFFF
+NO_RANK = 0xFFFF
+"""Of a folder that no object is a marker of."""
 _MAX_ETAG = 0xFFFF
 
 
@@ -48,7 +50,7 @@ def parse(line: bytes) -> Line:
 
 def folder_line(path: bytes) -> bytes:
     """The line of a folder that exists whatever is listed below it."""
-    return path.replace(b"/", b"\0") + END + _REST.pack(True, _NO_RANK, 0, DIRECTORY, 0, 0)
+    return path.replace(b"/", b"\0") + END + _REST.pack(True, NO_RANK, 0, DIRECTORY, 0, 0)
 
 
 def ranks(sources: Iterable[ManifestSource]) -> list[int]:
@@ -65,6 +67,7 @@ class SourceLines:
         self._number, self._source = number, source
         self.rank, self.attempt = rank, attempt
         self.hidden = HiddenKeys()
+        self._hidden_lines: list[bytes] = []
         self._below = source.mount.replace(b"/", b"\0") + b"\0" if source.mount else b""
         self._single: ObjectEntry | None = None
         self.objects = 0
@@ -82,8 +85,14 @@ class SourceLines:
                 lines += self._at_the_uri(entry)
             elif reason := hidden_reason(relative):
                 self.hidden.add(reason, self._number, key)
+                self._hidden_lines.append(self._hidden_line(relative, entry))
             else:
                 lines.append(self._line(relative, entry))
+        return lines
+
+    def take_hidden(self) -> list[bytes]:
+        """The lines of the table of hidden objects since the last call."""
+        lines, self._hidden_lines = self._hidden_lines, []
         return lines
 
     def last(self) -> tuple[ManifestSource, list[bytes]]:
@@ -109,18 +118,31 @@ class SourceLines:
         self._single = entry
         return []
 
+    def _hidden_line(self, relative: bytes, entry: ObjectEntry) -> bytes:
+        below = self._source.mount + b"/" if self._source.mount else b""
+        etag = entry.etag.encode(errors="surrogateescape")
+        flags = ARCHIVED if entry.archived else 0
+        place = self.rank, self.attempt, flags
+        try:
+            return hidden_line(below + relative, *place, entry.size, entry.mtime_ns, etag[:_MAX_ETAG])
+        except struct.error:
+            raise self._impossible(entry) from None
+
+    def _impossible(self, entry: ObjectEntry) -> StokerError:
+        text = f"the store listed {entry.key!r} with a size, time or etag that cannot be"
+        return StokerError(Reason.CorruptResponse, text, place=self._source.uri)
+
     def _line(self, relative: bytes, entry: ObjectEntry, flags: int = 0) -> bytes:
         etag = entry.etag.encode(errors="surrogateescape")
         flags |= ARCHIVED if entry.archived else 0
         marker = relative.endswith(b"/")
         path = self._below + relative.replace(b"/", b"\0")
         if marker:
-            path, flags = path.rstrip(b"\0"), DIRECTORY
+            path, flags = path.rstrip(b"\0"), DIRECTORY | flags
         try:
             rest = _REST.pack(marker, self.rank, self.attempt, flags, entry.size, entry.mtime_ns)
         except struct.error:
             rest = b""
         if not rest or len(etag) > _MAX_ETAG:
-            text = f"the store listed {entry.key!r} with a size, time or etag that cannot be"
-            raise StokerError(Reason.CorruptResponse, text, place=self._source.uri)
+            raise self._impossible(entry)
         return path + END + rest + etag

@@ -29,6 +29,7 @@ from stoker.manifest.format import (
     ManifestSource,
     corrupt,
 )
+from stoker.manifest.hiddentable import HiddenTable
 from stoker.manifest.walk import walk
 from stoker.sources.base import ObjectVersion
 
@@ -99,6 +100,7 @@ class Manifest:
         self.bytes: int = header.total_bytes
         self.sources: tuple[ManifestSource, ...] = catalogue.sources
         self.hidden: dict[str, int] = catalogue.hidden
+        self.hidden_objects = HiddenTable(path, mapped, header, catalogue.sources)
         self.hidden_samples: dict[str, tuple[HiddenKey, ...]] = catalogue.samples
 
     @classmethod
@@ -143,6 +145,34 @@ class Manifest:
             else:
                 high = middle
         return None
+
+    def seek(self, parent: int, name: bytes) -> int:
+        """How many children of the directory `parent` have a name before `name`: an offset for `children`."""
+        first, end = self._children_of(parent, self.record(parent))
+        low, high = first, end
+        while low < high:
+            middle = (low + high) // 2
+            if self.name(middle) < name:
+                low = middle + 1
+            else:
+                high = middle
+        return low - first
+
+    def hidden_inode(self, number: int) -> int:
+        """A number for `object`, `etag` and `archived` of a hidden object. No directory has it."""
+        return self._records + ROOT + number
+
+    def archived(self, inode: int) -> bool:
+        """Whether the object of a file, or a hidden object, must be restored before it can be read."""
+        if inode > self._records:
+            return self.hidden_objects[inode - self._records - ROOT].archived
+        return bool(self.record(inode).flags & ARCHIVED)
+
+    def etag(self, inode: int) -> str:
+        """The etag of a file, as `ObjectVersion` has it."""
+        if inode > self._records:
+            return self.hidden_objects[inode - self._records - ROOT].etag
+        return self._etag(inode, self.record(inode))
 
     def node(self, inode: int) -> Node:
         record = self.record(inode)
@@ -190,7 +220,12 @@ class Manifest:
         return b"/".join(reversed(names))
 
     def object(self, inode: int, path: bytes | None = None) -> ObjectRef:
-        """The object version that the file `inode` shows. `path`: of the inode, when known; saves the way up."""
+        """The object version that the file `inode` shows. `path`: of the inode, when known; saves the way up.
+
+        Also of a hidden object (`hidden_inode`)."""
+        if inode > self._records:
+            row = self.hidden_objects[inode - self._records - ROOT]
+            return ObjectRef(row.source, self.hidden_objects.version(row))
         record = self.record(inode)
         if record.flags & DIRECTORY:
             raise self._corrupt(f"inode {inode} is a directory, not an object")

@@ -29,6 +29,7 @@ def verify(path: str, specs: Sequence[SourceSpec]) -> None:
         _check_digest(manifest)
         _check_children(manifest)
         _Sections(manifest).check()
+        manifest.hidden_objects.check()
         _check_sources(manifest, specs)
         _check_files(manifest, specs)
 
@@ -95,7 +96,7 @@ class _Sections:
 
     def _fault_of_file(self, record: Record) -> str:
         if record.flags & ~(ARCHIVED | WHOLE_SOURCE) or record.reserved:
-            return "flags that format version 1 does not know"
+            return "flags that this format version does not know"
         if record.source >= len(self._manifest.sources):
             return "a source that is not there"
         return "children, and is a file" if record.child_first or record.child_count else ""
@@ -169,6 +170,15 @@ def _check_files(manifest: Manifest, specs: Sequence[SourceSpec]) -> None:
             if not bounds[reference.source].hold(reference.version.key):
                 name = manifest.sources[reference.source].name
                 raise _outside(manifest, f"{reference.version.key!r} is not in what its source {name!r} includes")
+    _check_hidden(manifest, bounds)
+
+
+def _check_hidden(manifest: Manifest, bounds: Sequence[_Bounds]) -> None:
+    for row in manifest.hidden_objects.since(b""):
+        key = manifest.hidden_objects.version(row).key
+        if not bounds[row.source].hold(key):
+            name = manifest.sources[row.source].name
+            raise _outside(manifest, f"{key!r} is not in what its source {name!r} includes")
 
 
 def _outside(manifest: Manifest, what: str) -> StokerError:

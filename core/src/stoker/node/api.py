@@ -30,6 +30,7 @@ _STATUS = {
     Reason.NotMounted: 404,
     Reason.SourceNotFound: 404,
     Reason.DataSetNotFound: 404,
+    Reason.S3Disabled: 404,
     Reason.MountBusy: 409,
     Reason.AlreadyMounted: 409,
     Reason.PermissionDenied: 403,
@@ -54,6 +55,8 @@ def application(daemon: Daemon) -> web.Application:
             web.put("/v1/datasets", routes.apply),
             web.delete("/v1/datasets", routes.forget),
             web.get("/v1/generations", routes.generations),
+            web.post("/v1/s3/credentials", routes.grant_key),
+            web.delete("/v1/s3/credentials/{id}", routes.revoke_key),
             web.post("/v1/shutdown", routes.shutdown),
         ]
     )
@@ -165,6 +168,12 @@ class Routes:
     async def generations(self, request: web.Request) -> web.Response:
         known = await asyncio.to_thread(self._daemon.generations.known, request.query["dataSet"])
         return web.json_response({"generations": known})
+
+    async def grant_key(self, request: web.Request) -> web.Response:
+        return web.json_response(self._daemon.endpoint.grant(self._daemon.sessions, await request.json()))
+
+    async def revoke_key(self, request: web.Request) -> web.Response:
+        return web.json_response(self._daemon.endpoint.revoke(request.match_info["id"]))
 
     async def shutdown(self, _request: web.Request) -> web.Response:
         self._daemon.stop()

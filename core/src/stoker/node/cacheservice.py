@@ -93,7 +93,7 @@ class CacheService:
         )
         if entry is None:
             data = {"tiers": list(owner.roots), "seeds": [seed.hex() for seed in owner.seeds]}
-            shares = (Share("worker", tuple(fds)), Share("fetcher", ("presence.%d",)))
+            shares = (Share("worker", tuple(fds)), Share("s3", tuple(fds)), Share("fetcher", ("presence.%d",)))
             await keeper.keep(Entry("cache", fds, data, shares))
         return cls(config, keeper, owner)
 

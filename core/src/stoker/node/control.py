@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("stoker.node")
 
+_Reader = tuple[str, int]
+"""Role and index of a process that has cache files open: a worker, or one that serves S3."""
+
 
 class Control:
     """The connections of one daemon's life. Each process connects again when the daemon was replaced."""
@@ -26,10 +29,10 @@ class Control:
         self._path = os.path.join(run_dir, "control.sock")
         self._service = service
         self._fetchers: dict[int, AsyncChannel] = {}
-        self._workers: dict[int, AsyncChannel] = {}
+        self._workers: dict[_Reader, AsyncChannel] = {}
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Message | None]] = {}
-        self._waiting: dict[int, tuple[set[int], Callable[[], None]]] = {}
+        self._waiting: dict[int, tuple[set[_Reader], Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -84,7 +87,7 @@ class Control:
             if message["role"] == "fetcher":
                 await self._serve_fetcher(int(message["index"]), channel, message)
             else:
-                await self._serve_worker(int(message["index"]), channel)
+                await self._serve_worker((message["role"], int(message["index"])), channel)
         channel.close()
 
     async def _serve_fetcher(self, index: int, channel: AsyncChannel, hello: Message) -> None:
@@ -118,8 +121,8 @@ class Control:
             case "event":
                 self._service.event(message)
 
-    async def _serve_worker(self, index: int, channel: AsyncChannel) -> None:
-        self._workers[index] = channel
+    async def _serve_worker(self, who: _Reader, channel: AsyncChannel) -> None:
+        self._workers[who] = channel
         try:
             while True:
                 message, fds = await channel.recv()
@@ -128,18 +131,18 @@ class Control:
                     case "touch":
                         self._service.touched(message["data_sets"])
                     case "evicted-ack":
-                        self._dropped(index, message["seq"])
+                        self._dropped(who, message["seq"])
                     case "session-gone":
                         self._service.connection_gone(message["id"])
         finally:
-            if self._workers.get(index) is channel:
-                del self._workers[index]
+            if self._workers.get(who) is channel:
+                del self._workers[who]
             for number in list(self._waiting):
-                self._dropped(index, number)
+                self._dropped(who, number)
 
-    def _dropped(self, index: int, number: int) -> None:
+    def _dropped(self, who: _Reader, number: int) -> None:
         if number in self._waiting:
-            self._waiting[number][0].discard(index)
+            self._waiting[number][0].discard(who)
             self._settle(number)
 
     def _settle(self, number: int) -> None:

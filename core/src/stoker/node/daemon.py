@@ -27,6 +27,7 @@ from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
 from stoker.node.api import application
 from stoker.node.cacheservice import CacheService
+from stoker.node.endpoint import Endpoint
 from stoker.node.generations import Generations
 from stoker.node.jobs import Jobs
 from stoker.node.keeper import Keeper
@@ -55,6 +56,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.generations = Generations(config["state_dir"])
+        self.endpoint = Endpoint(config)
 
     async def run(self) -> None:
         """Until the node is told to end."""
@@ -67,13 +69,14 @@ class Daemon:
         self.sessions.recover()
         self._keeper.on_orphan = self.sessions.orphaned
         await self._create_shared_memory()
+        await self.endpoint.open(self._keeper)
         self._counters = self._open_counters()
         fetchers = int(self._config["fetchers"])
         paths = [os.path.join(self._config["run_dir"], f"fetch-{j}.sock") for j in range(fetchers)]
         self._clients = [AsyncFetchClient(path) for path in paths]
         self.jobs = Jobs(self._load, lambda slot: self.reads(slot).from_source, self.sessions.job_ended)
         self._task(self.cache.run(self.sessions))
-        self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"])})
+        self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"]), **self.endpoint.roles})
         await self._serve()
 
     def stop(self) -> None:
@@ -95,6 +98,7 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "uptimeSeconds": round(time.monotonic() - self._began),
+            "s3": {"endpoint": self.endpoint.url},
             "cache": {
                 "tiers": self.cache.tiers(),
                 "evicted": self.cache.evicted,

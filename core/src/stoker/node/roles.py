@@ -1,4 +1,4 @@
-"""What a process forked from the template becomes: daemon, worker or fetcher."""
+"""What a process forked from the template becomes: daemon, worker, fetcher, or one that serves S3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker.node.logs import configure_logging
 from stoker.node.store import Entry
 
 # Imported before any fork, so that a child is ready in milliseconds.
-_WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher", "stoker.sources.s3")
+_WARM = ("stoker.node.daemon", "stoker.fuse.worker", "stoker.fetch.fetcher", "stoker.sources.s3", "stoker.s3.process")
 
 
 _PR_SET_NAME = 15
@@ -39,6 +39,8 @@ def run_role(role: str, index: int, config: dict[str, Any], fd: int) -> None:
         run_daemon(config, channel, entries)
     elif role == "worker":
         _run_worker(index, config, channel, entries)
+    elif role == "s3":
+        _run_s3(index, config, channel, entries)
     else:
         _run_fetcher(index, config, entries)
 
@@ -93,6 +95,25 @@ def _run_worker(index: int, config: dict[str, Any], channel: Channel, entries: d
             worker.add_session(entry.key, entry.data, entry.fds)
     worker.replay()
     worker.run()
+
+
+def _run_s3(index: int, config: dict[str, Any], channel: Channel, entries: dict[str, Entry]) -> None:
+    from stoker.cache.boot import current_boot
+    from stoker.s3.process import S3Parts, run
+
+    cache = entries["cache"]
+    parts = S3Parts(
+        index=index,
+        run_dir=config["run_dir"],
+        state_dir=config["state_dir"],
+        tiers=tuple(cache.data["tiers"]),
+        seeds=tuple(bytes.fromhex(seed) for seed in cache.data["seeds"]),
+        boot=current_boot(),
+        presence=[cache.fds[f"presence.{j}"] for j in range(int(config["fetchers"]))],
+        counters=entries[f"counters.s3.{index}"].fds["counters"],
+        listening=entries["s3"].fds[f"listen.{index}"],
+    )
+    run(parts, channel, [(entry.key, entry.data) for entry in entries.values() if entry.key.startswith("session.")])
 
 
 def _run_fetcher(index: int, config: dict[str, Any], entries: dict[str, Entry]) -> None:

@@ -197,7 +197,7 @@ class Sessions:
             fds = {"main": mounted.fd, "opens": create_table(), **clones}
             self._table.add(mountpoint, resolved.name)
             orphan_timeout = resolved.data_set.spec.mount.orphan_timeout.seconds
-            await self._keep(session, fds, (Share("worker", ("opens", "clone.%d")),), orphan_timeout)
+            await self._keep(session, fds, (Share("worker", ("opens", "clone.%d")), Share("s3")), orphan_timeout)
         except BaseException:
             with contextlib.suppress(StokerError):
                 await asyncio.to_thread(kernel.unmount, mountpoint, lazy=True)

@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     low_watermark: float = 0.7
     fuse_workers: int = 0
     fetchers: int = 0
+    s3_port: int = Field(0, ge=0, le=65535)
+    s3_bind: str = "127.0.0.1"
+    s3_workers: int = Field(0, ge=0, le=64)
     idle_exit_seconds: float = 0.0
     log_level: str = "info"
     runtime_file: str = ""
@@ -65,6 +68,10 @@ class Settings(BaseSettings):
         """Fetchers: one for two cores up to 8; each moves about 1 GB/s."""
         return self.fetchers or max(1, min(8, (os.cpu_count() or 2) // 2))
 
+    def s3_count(self) -> int:
+        """Processes that serve S3: one for two cores up to 4; of large answers the kernel sends the bytes."""
+        return self.s3_workers or max(1, min(4, (os.cpu_count() or 2) // 2))
+
     def to_config(self) -> dict[str, Any]:
         """What the processes of the node are started with. Holds no secret: it is visible in process arguments."""
         return {
@@ -72,4 +79,5 @@ class Settings(BaseSettings):
             "run_dir": self.runtime_dir,
             "fuse_workers": self.worker_count(),
             "fetchers": self.fetcher_count(),
+            "s3_workers": self.s3_count(),
         }

@@ -77,6 +77,8 @@ class ThirdHolder:
         log.warning("supervisor and daemon ended; starting another supervisor")
         self._supervisor, channel = start_supervisor(self._config)
         wanted = {"fetcher": int(self._config["fetchers"]), "worker": int(self._config["fuse_workers"])}
+        if "s3" in self.entries:
+            wanted["s3"] = int(self._config["s3_workers"])
         with contextlib.suppress(ChannelClosedError):
             hand_over(channel, self.entries, wanted)
         threading.Thread(target=_flush, args=(channel, lambda: os.close(lock)), daemon=True).start()

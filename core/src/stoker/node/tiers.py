@@ -1,4 +1,4 @@
-"""Which disks the cache of this node uses and how much of them: from the settings, or from a CacheRuntime."""
+"""Which disks the cache of this node uses, how much of them, and its S3 port: from the settings or a CacheRuntime."""
 
 from __future__ import annotations
 
@@ -27,12 +27,28 @@ def tier_configs(config: dict[str, Any]) -> list[TierConfig]:
     return [TierConfig(config["cache_dir"], limits)]
 
 
-def _from_runtime(path: str) -> list[TierConfig]:
+def s3_port(config: dict[str, Any]) -> int:
+    """Where S3 is served, 0 for nowhere: a CacheRuntime that says something of it decides, else the settings.
+
+    Raises StokerError for a CacheRuntime that cannot be read.
+    """
+    if config["runtime_file"]:
+        spec = _runtime(config["runtime_file"]).spec
+        if "s3" in spec.model_fields_set:
+            return spec.s3.port if spec.s3.enabled else 0
+    return int(config["s3_port"])
+
+
+def _runtime(path: str) -> CacheRuntime:
     runtime = read_documents(path)[0].model
     if not isinstance(runtime, CacheRuntime):
         step = "give a CacheRuntime."
         raise StokerError(Reason.UnknownKind, f"it is a {runtime.kind}", place=path, next_step=step)
-    spec = runtime.spec
+    return runtime
+
+
+def _from_runtime(path: str) -> list[TierConfig]:
+    spec = _runtime(path).spec
     return [
         TierConfig(
             tier.path,
