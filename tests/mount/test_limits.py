@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from servers.kills import whole
 from servers.node import Node, data_set, running_node, wait_for
 from servers.stores import FolderStore
 
@@ -126,3 +127,14 @@ def test_status_shows_what_each_holds_and_may_hold(node: Node, scratch: Path) ->
     text = node.ok("status")
     assert "leaves 1.0 GiB to others, at most 500 files" in text
     assert "no limit of its own" in text
+
+
+def test_a_new_daemon_hears_who_reads_what(node: Node, scratch: Path) -> None:
+    store = filled(scratch, "one")
+    read_all(node.mount(data_set("a", store.source()), "a"))
+    root = node.mount(data_set("b", store.source()), "b")
+    (daemon,) = node.pids("daemon")
+    node.kill(daemon)
+    wait_for(lambda: whole(node), what="another daemon")
+    read_all(root)
+    wait_for(lambda: row(node, "b")["heldFiles"] == FILES, what="what is read by another counts for it, too")

@@ -255,7 +255,7 @@ class Worker:
             self._control.send({"op": "touch", "data_sets": touched})
         if not self._keeper.connected:
             self._third.revive()
-        if self._keeper.lost and self._control.lost:
+        if all([self._keeper.lost, self._control.lost]):  # both are asked: that is where each connects again
             log.error("supervisor and daemon are both gone; the mounts end")
             self._running = False
 

@@ -176,7 +176,7 @@ class S3Process:
     async def _ticks(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            if touched := self._reads.touched.take():
+            if self._control is not None and (touched := self._reads.touched.take()):
                 self._say({"op": "touch", "data_sets": touched})
 
     async def _connect(self, name: str) -> AsyncChannel:
