@@ -257,6 +257,21 @@ async def test_credit_is_asked_for_once_by_all_who_wait() -> None:
     assert [credit.incarnation((0, 7)), credit.incarnation((0, 7))] == [100, 101]
 
 
+async def test_all_who_want_much_at_once_get_it() -> None:
+    """Whoever finds that another has spent what was granted asks again."""
+
+    async def ask(tier: int, account: int, nbytes: int, inodes: int, asker: int) -> Grant:
+        await asyncio.sleep(0)
+        return Grant(nbytes, inodes, 1, inodes)
+
+    credit = Credit(ask)
+
+    async def take() -> bool:
+        return await credit.ensure((0, 7), 8 * MIB, 1) and credit.spend((0, 7), 8 * MIB, 1)
+
+    assert all(await asyncio.gather(*(take() for _ in range(20))))
+
+
 async def test_a_refusal_is_not_asked_again_at_once() -> None:
     asked, clock = [], Clock()
 

@@ -156,11 +156,11 @@ class Credit:
 
     async def _refill(self, place: Place, nbytes: int, inodes: int, asker: int) -> None:
         balance = self._of(place)
-        if balance.asking is not None:
+        while balance.asking is not None:
             await asyncio.shield(balance.asking)
             if self._enough(place, nbytes, inodes):
                 return
-        if balance.asking is not None or self._clock() < balance.refused_until:
+        if self._clock() < balance.refused_until:
             return
         balance.asking = asyncio.get_running_loop().create_future()
         try:
