@@ -93,7 +93,7 @@ class TestReads:
 
     def test_a_source_that_fails_is_an_error_of_s3(self, node: Node, store: ScriptedStore) -> None:
         ours = mounted(node, store, mount=IMPATIENT)
-        store.on("big", refuses(403, "AccessDenied"), times=1)
+        store.on("big", refuses(403, "AccessDenied"))
         get = {"Bucket": "ds", "Key": "big"}
         assert refused(ours.client().get_object, **get) == "AccessDenied"
         store.put("d/small", b"other")
