@@ -37,6 +37,7 @@ _COMMANDS = {
     "mount": "stoker.cli.mount",
     "preload": "stoker.cli.preload",
     "status": "stoker.cli.status",
+    "why-slow": "stoker.cli.whyslow",
     "unmount": "stoker.cli.unmount",
     "manifest": "stoker.cli.manifest",
     "doctor": "stoker.cli.doctor",

@@ -50,9 +50,11 @@ def application(daemon: Daemon) -> web.Application:
             web.get("/v1/jobs/{id}", routes.job),
             web.delete("/v1/jobs/{id}", routes.cancel_job),
             web.get("/v1/generations", routes.generations),
+            web.get("/v1/why-slow", routes.why_slow),
             web.post("/v1/shutdown", routes.shutdown),
         ]
     )
+    app.add_routes(daemon.watching.routes())
     return app
 
 
@@ -149,6 +151,11 @@ class Routes:
     async def generations(self, request: web.Request) -> web.Response:
         known = await asyncio.to_thread(self._daemon.generations.known, request.query["dataSet"])
         return web.json_response({"generations": known})
+
+    async def why_slow(self, request: web.Request) -> web.Response:
+        since_s = float(request.query.get("since", "300"))
+        name, path = request.query["name"], request.query.get("mountpoint", "")
+        return web.json_response(await self._daemon.watching.why_slow(name, path, since_s))
 
     async def shutdown(self, _request: web.Request) -> web.Response:
         self._daemon.stop()

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from stoker.cache.layout import PAGE, fetcher_of
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
 from stoker.cache.tier import Tier
+from stoker.fetch.counters import Eviction
 from stoker.fetch.files import file_of
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.opens import OpenTable
@@ -68,6 +69,9 @@ class CacheService:
         self._told: set[int] = set()  # fetchers that said what credit they hold
         self._all_told = asyncio.Event()
         self._checked = False
+        self.on_evicted: Callable[[Eviction, int, int], None] = lambda *_: None
+        self.on_bad_pages: Callable[[int], None] = lambda _: None
+        self.on_pace: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
 
     @classmethod
     async def open(cls, config: dict[str, Any], keeper: Keeper) -> CacheService:
@@ -149,6 +153,14 @@ class CacheService:
             }
             for tier in self._owner.usage()
         ]
+
+    @property
+    def owner(self) -> CacheOwner:
+        return self._owner
+
+    def absent_fetchers(self) -> list[int]:
+        """Those that have no line to this daemon."""
+        return sorted(set(range(self._fetchers)) - self._control.fetchers())
 
     def losses(self, found_by_readers: int) -> dict[str, Any]:
         """For status: whether what earlier boots wrote has been compared, and what was not there or wrong.
@@ -282,7 +294,9 @@ class CacheService:
                 await self._run([job])
             finally:
                 self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
-            log.info("evicted", objects=len(job.gone), tier=job.tier.root, reason="Lru")
+            reason = Eviction.Lru
+            self.on_evicted(reason, len(job.gone), sum(gone.disk_bytes for gone in job.gone))
+            log.info("evicted", objects=len(job.gone), tier=job.tier.root, reason=reason.name)
 
     async def _busy(self, job: EvictJob, asked: list[bytes]) -> set[bytes]:
         """Which of the objects fetchers are filling; those of a fetcher that does not answer count as busy."""
@@ -318,6 +332,7 @@ class CacheService:
         await self._sweep()
         for verify in self._owner.verify():
             await self._run([verify])
+            self.on_bad_pages(verify.bad_pages)
         self._checked = True
         if self._owner.bad_pages:
             _event(Reason.CacheCorrupt, f"{self._owner.bad_pages} pages of an earlier boot were wrong and are dropped")
