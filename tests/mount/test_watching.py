@@ -170,6 +170,26 @@ def test_without_a_port_nothing_listens(node: Node, scripted_store: ScriptedStor
         urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=5)
 
 
+def test_a_new_daemon_hears_of_reads(node: Node, scripted_store: ScriptedStore) -> None:
+    """Workers connect to it, whatever became of the one before."""
+    scripted_store.put("f", bytes(100_000))
+    root = mount(node, scripted_store)
+    before = node.api("GET", "/v1/version")["pid"]
+    node.kill(before)
+    wait_for(lambda: said(node).get("pid", before) != before, what="another daemon")
+    assert (root / "f").read_bytes() == bytes(100_000)
+    assert why_slow(node)["figures"]["reads"] > 0
+
+
+def said(node: Node) -> dict[str, Any]:
+    """Who the daemon is; nothing while there is none."""
+    try:
+        answer: dict[str, Any] = node.api("GET", "/v1/version")
+    except (OSError, ValueError, http.client.HTTPException):
+        return {}
+    return answer
+
+
 def test_a_slow_first_byte_is_the_store(node: Node, scripted_store: ScriptedStore) -> None:
     for number in range(6):
         scripted_store.put(f"f{number}", bytes(100_000))

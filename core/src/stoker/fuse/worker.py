@@ -269,7 +269,7 @@ class Worker:
             self._reads.touched = set()
         if not self._keeper.connected and self._third.revive():
             self._counters.tally(Node.SUPERVISORS)
-        if self._keeper.lost and self._control.lost:
+        if all([self._keeper.lost, self._control.lost]):  # both are asked: that is where each connects again
             log.error("supervisor and daemon are both gone; the mounts end")
             self._running = False
 
