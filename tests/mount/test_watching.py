@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -66,8 +68,8 @@ def not_less(before: Found, after: Found) -> list[tuple[str, float, float | None
     return [(key, value, after.get(key)) for key, value in before.items() if after.get(key, -1.0) < value]
 
 
-def why_slow(node: Node, *options: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(node.ok("why-slow", "data", "--json", *options))
+def why_slow(node: Node, name: str = "data") -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(node.ok("why-slow", name, "--json"))
     return answer
 
 
@@ -149,6 +151,7 @@ def test_the_port_serves_metrics_and_health_alone(watched: Node, scripted_store:
     assert "STOKER_METRICS_PORT" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_not_healthy(watched: Node, scripted_store: ScriptedStore) -> None:
     scripted_store.put("f", b"1")
     mount(watched, scripted_store)
@@ -160,14 +163,6 @@ def test_a_worker_that_hangs_is_not_healthy(watched: Node, scripted_store: Scrip
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for(lambda: get(watched, "/healthz")[0] == 200, what="healthy again")
-
-
-def test_without_a_port_nothing_listens(node: Node, scripted_store: ScriptedStore) -> None:
-    scripted_store.put("f", b"1")
-    mount(node, scripted_store)
-    assert node.api("GET", "/healthz")["healthy"]
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=5)
 
 
 def test_a_new_daemon_hears_of_reads(node: Node, scripted_store: ScriptedStore) -> None:
@@ -190,46 +185,70 @@ def said(node: Node) -> dict[str, Any]:
     return answer
 
 
-def test_a_slow_first_byte_is_the_store(node: Node, scripted_store: ScriptedStore) -> None:
-    for number in range(6):
-        scripted_store.put(f"f{number}", bytes(100_000))
-        scripted_store.on(f"f{number}", thinks(0.4))
-    root = mount(node, scripted_store)
-    for number in range(6):
-        (root / f"f{number}").read_bytes()
-    answer = why_slow(node)
-    assert answer["verdict"]["limit"] == "store", answer
-    assert answer["verdict"]["change"] == "preload"
-    assert answer["parts"]["store"]["percent"] > 80, answer
-    assert answer["parts"]["store"]["seconds"] == pytest.approx(2.4, abs=0.4)
-    assert answer["figures"]["firstByteMs"] == pytest.approx(400, abs=60)
-
-
-def test_a_slow_body_is_the_network(node: Node, scripted_store: ScriptedStore) -> None:
-    for number in range(3):
-        scripted_store.put(f"f{number}", bytes(100_000))
-        scripted_store.on(f"f{number}", drips(100_000))
-    root = mount(node, scripted_store)
-    for number in range(3):
-        (root / f"f{number}").read_bytes()
-    answer = why_slow(node)
+def test_a_slow_first_byte_is_the_store_and_a_slow_body_the_network(node: Node, scripted_store: ScriptedStore) -> None:
+    for number in range(5):
+        scripted_store.put(f"store/{number}", bytes(100_000))
+        scripted_store.on(f"store/{number}", thinks(0.4))
+    for number in range(2):
+        scripted_store.put(f"link/{number}", bytes(100_000))
+        scripted_store.on(f"link/{number}", drips(100_000))
+    for name, count in (("store", 5), ("link", 2)):
+        root = node.mount(data_set(name, scripted_store.source(f"{name}/")), name)
+        for number in range(count):
+            (root / f"{number}").read_bytes()
+    answer = why_slow(node, name="store")
+    assert (answer["verdict"]["limit"], answer["verdict"]["change"]) == ("store", "preload"), answer
+    assert answer["parts"]["store"]["percent"] > 75, answer
+    assert answer["parts"]["store"]["seconds"] == pytest.approx(2, abs=0.5)
+    assert 400 <= answer["figures"]["firstByteMs"] < 600
+    answer = why_slow(node, name="link")
     assert (answer["verdict"]["limit"], answer["verdict"]["change"]) == ("network", "preload"), answer
-    assert answer["parts"]["network"]["percent"] > 80, answer
+    assert answer["parts"]["network"]["percent"] > 75, answer
     assert answer["figures"]["bytesPerSecondOfARequest"] == pytest.approx(100_000, rel=0.4)
 
 
 def test_a_reader_that_takes_its_time_is_its_own_limit(node: Node, scripted_store: ScriptedStore) -> None:
-    for number in range(20):
+    for number in range(10):
         scripted_store.put(f"f{number}", bytes(100_000))
     root = mount(node, scripted_store)
-    for number in range(20):
+    for number in range(10):
         (root / f"f{number}").read_bytes()
-        time.sleep(0.1)  # the work of the reader, not a wait of the test
+        time.sleep(0.2)  # the work of the reader, not a wait of the test
     answer = why_slow(node)
     assert (answer["verdict"]["limit"], answer["verdict"]["change"]) == ("application", ""), answer
     assert answer["parts"]["application"]["percent"] > 70, answer
 
 
+@pytest.mark.slow
+def test_a_cache_that_is_too_small_is_named(scratch: Path, scripted_store: ScriptedStore) -> None:
+    names = [f"f{number:02}" for number in range(24)]
+    for name in names:
+        scripted_store.put(name, os.urandom(2 * MIB))
+        scripted_store.on(name, thinks(0.05))
+    port = str(free_port())
+    settings = {"STOKER_CACHE_QUOTA": "32Mi", "STOKER_FUSE_WORKERS": "2", "STOKER_METRICS_PORT": port}
+    with running_node(scratch, **settings) as node:
+
+        def read_all() -> None:
+            root = mount(node, scripted_store)
+            for name in names:
+                (root / name).read_bytes()
+            node.ok("unmount", str(root))
+
+        read_all()
+        wait_for(lambda: metrics(node)['stoker_evictions_total{reason="Lru"}'] > 0)
+        for _ in range(2):
+            read_all()  # a new mount: the kernel has forgotten
+        found = metrics(node)
+        answer = why_slow(node)
+    assert found['stoker_fetched_again_bytes_total{data_set="default/data"}'] > 8 * MIB
+    assert found['stoker_evicted_bytes_total{reason="Lru"}'] >= 16 * MIB
+    assert found['stoker_cache_used_bytes{tier="0"}'] <= 32 * MIB
+    assert answer["verdict"]["change"] == "cache.quota", answer
+    assert answer["figures"]["fetchedAgainBytes"] > 8 * MIB
+
+
+@pytest.mark.slow
 def test_a_store_that_hangs_shows_while_it_does(node: Node, scripted_store: ScriptedStore) -> None:
     scripted_store.put("f", bytes(100_000))
     scripted_store.on("f", thinks(8))
@@ -254,3 +273,32 @@ def test_a_name_or_a_mountpoint_will_do_and_others_are_refused(node: Node, scrip
         assert done.returncode in (1, 2)
         assert done.stderr.startswith(f"{word}: "), done.stderr
     node.ok("unmount", str(node.root / "files"))
+
+
+def test_the_commands_of_the_page_do_what_it_says(scratch: Path, scripted_store: ScriptedStore) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "WATCHING.md").read_text()
+    commands = re.findall(r"^((?:STOKER\S+ )*(?:stoker|curl) .*)$", page, re.MULTILINE)
+    scripted_store.put("f", b"1")
+    port = free_port()
+    with running_node(scratch, STOKER_FUSE_WORKERS="2") as node:
+
+        def typed(command: str) -> list[str]:
+            line = command.replace("9464", str(port)).replace("/run/stoker/", f"{node.root}/run/")
+            return ["sh", "-c", re.sub(r"(^| )stoker ", rf"\1{sys.executable} -m stoker.cli.main ", line)]
+
+        start = next(command for command in commands if "stoker node" in command)
+        where: dict[str, Any] = {"env": node.env, "cwd": node.root}
+        with subprocess.Popen(typed(start), **where, stderr=subprocess.DEVNULL):
+            wait_for(lambda: said(node), what="the node of the page")
+            (node.root / "data").mkdir()
+            document = json.dumps(data_set("imagenet", scripted_store.source()))
+            node.ok("mount", "-f", "-", "./data", stdin=document)
+            (node.root / "data" / "f").read_bytes()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                ran = [answer.read().decode()]
+            others = [command for command in commands if command != start]
+            ran += [subprocess.check_output(typed(command), **where, text=True) for command in others]
+            node.ok("node", "--stop")
+    assert len(ran) == 4
+    assert sum("stoker_reads_total" in text for text in ran) == 2
+    assert sum(text.startswith("default/imagenet, ") for text in ran) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,13 @@ def test_requests_side_by_side_share_the_time_that_their_reader_waited() -> None
         Part.Disk: 2,
         Part.Application: 2,
     }
+
+
+def test_what_is_named_is_explained() -> None:
+    root = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").exists())
+    page = (root / "docs/WATCHING.md").read_text()
+    for word in {change for *_, change in VERDICTS if change} | {str(part) for part in Part}:
+        assert f"`{word}`" in page, word
 
 
 def test_nothing_was_read() -> None:

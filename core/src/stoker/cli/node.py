@@ -18,6 +18,8 @@ Examples:
 Environment:
   STOKER_STATE_DIR, STOKER_RUN_DIR, STOKER_CACHE_DIR    where it keeps manifests, sockets and cached data
   STOKER_CACHE_QUOTA                                    500Gi, or -10Gi: leave so much of the disk free (default)
+  STOKER_METRICS_PORT, STOKER_METRICS_ADDRESS           GET /metrics and /healthz over TCP; 0: not (default), 127.0.0.1
+  STOKER_LOG_LEVEL                                      debug, info (default), warning or error
 """
 
 

@@ -78,6 +78,10 @@ class Daemon:
         self.jobs = Jobs(self._load, self._source_bytes, self.sessions.job_ended)
         self.watching = Watching(self._config, self.counting, self.cache, self.sessions, self.jobs)
         self._task(self.watching.run())
+        if self._cold:
+            await self.watching.serve_tcp(cold=True)
+        else:
+            self._task(self.watching.serve_tcp(cold=False))
         self._task(self.cache.run(self.sessions))
         self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"])})
         await self._serve()
@@ -124,10 +128,6 @@ class Daemon:
             await self._clients[self.cache.fetcher_of(session, inode)].load(slot, inode)
 
     async def _serve(self) -> None:
-        if self._cold:
-            await self.watching.serve_tcp(cold=True)
-        else:
-            self._task(self.watching.serve_tcp(cold=False))
         runner = web.AppRunner(application(self), access_log=None)
         await runner.setup()
         path = os.path.join(self._config["run_dir"], "admin.sock")
