@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stoker.api.reasons import Reason
 from stoker.cache.ledger import Amount
 from stoker.cache.owner import TierUsage
-from stoker.fetch.counters import Counter, Counters, Eviction, Latency, Node, create_counters
+from stoker.fetch.counters import Counter, Counters, Eviction, Node, create_counters
 from stoker.fetch.session import MountSpec, SessionSpec
 from stoker.node.counting import Counting, create_past
 from stoker.node.metrics import PATH, Exposition, page
@@ -39,8 +39,9 @@ def facts() -> Facts:
     worker.count_op(15)
     worker.count_op(63)
     worker.tally(Node.STARTS, 3)
-    worker.took(Latency.FIRST_BYTE, 99.0)
-    worker.add(0, Counter.STATUS_5XX, 4)
+    worker.answered(0, 503, 99.0)
+    worker.add(0, Counter.STATUS_5XX, 3)
+    worker.received(0, 0.02, 0.01)
     counting.own.evicted(Eviction.Lru, 3, 4096)
     return Facts(counting, tiers, {("default/data", 1): (4096, 2)}, 1, {"Running": 2}, (3, 4096), "1.2", 5.0)
 
@@ -81,6 +82,7 @@ def test_values_come_from_what_was_counted(facts: Facts) -> None:
     assert found["stoker_cache_read_seconds_bucket", "0.0005"] == found["stoker_cache_read_seconds_count",] == 1
     assert found["stoker_source_first_byte_seconds_bucket", "30.0"] == 0
     assert found["stoker_source_first_byte_seconds_bucket", "+Inf"] == 1
+    assert found["stoker_source_request_seconds_bucket", "0.025"] == found["stoker_source_request_seconds_count",] == 1
     assert found["stoker_evictions_total", "Lru"] == 3
     assert found["stoker_evicted_bytes_total", "Lru"] == 4096
     assert {name for metric, *name in found if metric == "stoker_evictions_total" for name in name} == {

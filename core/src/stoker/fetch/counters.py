@@ -112,8 +112,11 @@ _OPS = _NODE + 64
 _LATENCIES = _OPS + OPS
 _LATENCY_WORDS = 32
 _SUM = _LATENCY_WORDS - 1
-_CACHE_READ = _LATENCIES + Latency.CACHE_READ * _LATENCY_WORDS
+_FIRST_BYTE, _REQUEST, _CACHE_READ = (_LATENCIES + int(one) * _LATENCY_WORDS for one in Latency)
 _CACHE_READ_SUM = _CACHE_READ + _SUM
+_STATUS_2XX, _FIRST_BYTE_US, _BODY_US = (
+    int(one) for one in (Counter.STATUS_2XX, Counter.FIRST_BYTE_US, Counter.BODY_US)
+)
 _BYTES = _ROWS_BYTES + 4096
 
 
@@ -153,6 +156,23 @@ class Counters:
         self.add(slot, Counter.MISS_BYTES, length)
         self.add(slot, Counter.MISS_US, int(seconds * 1e6))
 
+    def answered(self, slot: int, status: int, seconds: float) -> None:
+        """A store began to answer, so many seconds after it was asked. Written out as well: once for each object."""
+        words = self._words
+        us = int(seconds * 1e6)
+        row = slot * ROW_WORDS
+        words[row + _STATUS_2XX + min(max(status // 100, 2), 5) - 2] += 1
+        words[row + _FIRST_BYTE_US] += us
+        words[_FIRST_BYTE + bisect_left(BOUNDS_S, seconds)] += 1
+        words[_FIRST_BYTE + _SUM] += us
+
+    def received(self, slot: int, whole_s: float, body_s: float) -> None:
+        """A request was answered whole. The time that the cache took for it is in neither."""
+        words = self._words
+        words[slot * ROW_WORDS + _BODY_US] += int(body_s * 1e6)
+        words[_REQUEST + bisect_left(BOUNDS_S, whole_s)] += 1
+        words[_REQUEST + _SUM] += int(whole_s * 1e6)
+
     def count_op(self, op: int) -> None:
         """A request of the kernel."""
         self._words[_OPS + op % OPS] += 1
@@ -163,11 +183,6 @@ class Counters:
     def show(self, what: Node, value: int) -> None:
         """How something stands now."""
         self._words[_NODE + what] = value
-
-    def took(self, latency: Latency, seconds: float) -> None:
-        first = _LATENCIES + latency * _LATENCY_WORDS
-        self._words[first + bisect_left(BOUNDS_S, seconds)] += 1
-        self._words[first + _SUM] += int(seconds * 1e6)
 
     def evicted(self, reason: Eviction, objects: int, nbytes: int) -> None:
         self._words[_EVICTIONS + 2 * reason] += objects

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from stoker.cache.layout import PAGES_PER_CHUNK
 from stoker.fetch.budget import Budget
-from stoker.fetch.phases import Phase, Phases
+from stoker.fetch.phases import QUEUE, STORE, Phases
 from stoker.fetch.retry import Rate
 
 UNITS = 16
@@ -106,9 +106,7 @@ class Lanes:
         """Wait for a turn; end it with `leave`. Whoever waits here holds no memory, so the memory of those who have a
         turn always comes free."""
         lane = ticket.lane
-        ticket.phases.enter(
-            Phase.QUEUE if lane.rate.fits() else Phase.STORE
-        )  # a store that refuses is what it waits for
+        ticket.phases.enter(QUEUE if lane.rate.fits() else STORE)  # a store that refuses is what it waits for
         if not self._waiting and lane.fits(ticket) and self.budget.fits(ticket.cost):
             self._start(ticket)
             return

@@ -15,9 +15,9 @@ import structlog
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
-from stoker.fetch.counters import Counter, Counters, Latency
+from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.lanes import Lanes, Ticket
-from stoker.fetch.phases import Phase, Phases
+from stoker.fetch.phases import DISK, NETWORK, STORE, Phases
 from stoker.fetch.retry import Patience, Retry
 from stoker.sources import answered
 from stoker.sources.base import PIECE, ObjectVersion, Source, SourceError
@@ -74,17 +74,6 @@ class Tally:
     def add(self, counter: Counter, count: int = 1) -> None:
         self.counters.add(self.slot, counter, count)
 
-    def began(self, status: int, seconds: float) -> None:
-        """A store answered, so many seconds after it was asked."""
-        self.add(Counter(Counter.STATUS_NONE + min(max(status // 100 - 1, 1), 4)))
-        self.add(Counter.FIRST_BYTE_US, int(seconds * 1e6))
-        self.counters.took(Latency.FIRST_BYTE, seconds)
-
-    def ended(self, whole_s: float, body_s: float) -> None:
-        """A request was answered whole. The time that the cache took for it is not in there."""
-        self.add(Counter.BODY_US, int(body_s * 1e6))
-        self.counters.took(Latency.REQUEST, whole_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -127,12 +116,12 @@ async def transfer(
                 return
             finally:
                 lanes.leave(ticket, keep_memory=done and keep_memory)
-                ticket.phases.enter(Phase.DISK)
+                ticket.phases.enter(DISK)
         except SourceError as error:
             assert retry is not None
             asked = replace(asked, piece=min(asked.piece, AFTER_BREAK))
             tally.add(Counter.SOURCE_ERRORS)
-            ticket.phases.enter(Phase.STORE)
+            ticket.phases.enter(STORE)
             if await sink.broken():
                 retry.progress()
             wait = retry.wait_after(error)
@@ -146,7 +135,7 @@ async def transfer(
 async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
     tally.add(Counter.SOURCE_REQUESTS)
     rate, phases = ticket.lane.rate, ticket.phases
-    phases.enter(Phase.STORE)
+    phases.enter(STORE)
     heard = _Heard(tally, phases)
     try:
         await _stream(asked, sink, retry, tally, phases)
@@ -176,16 +165,17 @@ class _Heard:
 
     def _answered(self, status: int) -> None:
         self._answers += 1
-        self._phases.enter(Phase.NETWORK)
-        self._tally.began(status, time.monotonic() - self._asked)
+        self._phases.enter(NETWORK)
+        tally = self._tally
+        tally.counters.answered(tally.slot, status, time.monotonic() - self._asked)
 
     def ended(self) -> None:
         if not self._answers:
             self._tally.add(Counter.STATUS_NONE)
             return
-        spent = [its - was for its, was in zip(self._phases.now(), self._before, strict=True)]
-        body = spent[Phase.NETWORK]
-        self._tally.ended(spent[Phase.STORE] + body, body)
+        now, before = self._phases.now(), self._before
+        body_s = now[NETWORK] - before[NETWORK]
+        self._tally.counters.received(self._tally.slot, now[STORE] - before[STORE] + body_s, body_s)
 
 
 async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally, phases: Phases) -> None:
@@ -199,10 +189,10 @@ async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally, phases: 
         async for part in pieces:
             tally.add(Counter.SOURCE_BYTES, len(part))
             limit.reschedule(None)  # the disk is not the store's fault
-            phases.enter(Phase.DISK)
+            phases.enter(DISK)
             if await sink.take(part):
                 retry.progress()
-            phases.enter(Phase.NETWORK)
+            phases.enter(NETWORK)
             limit.reschedule(loop.time() + patience_s)
 
 
