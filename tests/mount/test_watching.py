@@ -103,10 +103,11 @@ def test_counts_never_go_back(watched: Node, scripted_store: ScriptedStore) -> N
     root = mount(watched, scripted_store)
     (root / "a").read_bytes()
     before = counters(watched)
-    for role, name in (("worker", "b"), ("fetcher", "c"), ("daemon", "d")):
+    for role, name in (("worker", "b"), ("fetcher", "c"), ("daemon", "d"), ("supervisor", "e")):
         for pid in watched.pids(role):
             watched.kill(pid)
         assert (root / name).read_bytes() == bytes(MIB)
+        wait_for(lambda role=role: watched.pids(role), what=role)
         wait_for(lambda: get_or_none(watched) == 200, what="healthy again")
         after = counters(watched)
         assert not not_less(before, after), role
@@ -114,17 +115,18 @@ def test_counts_never_go_back(watched: Node, scripted_store: ScriptedStore) -> N
     assert before['stoker_process_restarts_total{role="worker"}'] == 2
     assert before['stoker_process_restarts_total{role="fetcher"}'] == 1
     assert before['stoker_process_restarts_total{role="daemon"}'] == 1
+    assert before['stoker_process_restarts_total{role="supervisor"}'] == 1
     watched.ok("unmount", str(root))
     after = counters(watched)
     assert not not_less(before, after), "unmounted"
-    assert after['stoker_source_bytes_total{data_set="default/data"}'] == 4 * MIB
+    assert after['stoker_source_bytes_total{data_set="default/data"}'] == 5 * MIB
     root = mount(watched, scripted_store)
-    assert (root / "e").read_bytes() == bytes(MIB)
-    assert counters(watched)['stoker_source_bytes_total{data_set="default/data"}'] == 5 * MIB
+    assert (root / "f").read_bytes() == bytes(MIB)
+    assert counters(watched)['stoker_source_bytes_total{data_set="default/data"}'] == 6 * MIB
     for pid in watched.pids("daemon"):
         watched.kill(pid)
     wait_for(lambda: get_or_none(watched) == 200, what="healthy again")
-    assert counters(watched)['stoker_source_bytes_total{data_set="default/data"}'] == 5 * MIB, "of ended mounts, too"
+    assert counters(watched)['stoker_source_bytes_total{data_set="default/data"}'] == 6 * MIB, "of ended mounts, too"
 
 
 def get_or_none(node: Node) -> int | None:

@@ -13,10 +13,11 @@ from stoker.cache.ledger import Amount
 from stoker.cache.owner import TierUsage
 from stoker.fetch.counters import Counter, Counters, Eviction, Node, create_counters
 from stoker.fetch.session import MountSpec, SessionSpec
+from stoker.node import metricvalues
 from stoker.node.counting import Counting, create_past
 from stoker.node.metrics import PATH, Exposition, page
 from stoker.node.metrictable import METRICS
-from stoker.node.metricvalues import Facts
+from stoker.node.metricvalues import Facts, bounded
 from stoker.node.store import Entry
 
 LABELS = {"data_set", "from", "part", "status", "found", "reason", "tier", "state", "op", "role", "phase", "version"}
@@ -95,6 +96,12 @@ def test_values_come_from_what_was_counted(facts: Facts) -> None:
     assert found["stoker_cache_disk_fault", "1", "CacheDiskFailing"] == 1
     assert found["stoker_cached_files", "1", "default/data"] == 2
     assert (found["stoker_jobs", "Running"], found["stoker_jobs", "Failed"]) == (2, 0)
+
+
+def test_the_largest_data_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metricvalues, "MOST_DATA_SETS", 2)
+    held = {("a", 0): Amount(1, 1), ("b", 0): Amount(5, 1), ("c", 1): Amount(9, 1), ("d", 0): Amount(2, 3)}
+    assert bounded(held) == {("b", 0): (5, 1), ("c", 1): (9, 1), ("(others)", 0): (3, 4)}
 
 
 def test_no_path_is_served(facts: Facts) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from stoker.cache.ledger import Amount
 from stoker.cache.owner import TierUsage
 from stoker.fetch.counters import OPS, Node
 from stoker.fuse.protocol import Op
-from stoker.node.counting import Counting
+from stoker.node.counting import MOST_DATA_SETS, OTHERS, Counting
 
 US = 1e-6
 TIER_STATES = ("ok", "recovering", "full", "failing")
@@ -92,6 +93,18 @@ def restarts(facts: Facts) -> Values:
         sums[role] += max(0, starts - 1)
     sums["supervisor"] = facts.counting.told(Node.SUPERVISORS, ("daemon", "worker"))
     return [((role,), count) for role, count in sums.items()]
+
+
+def bounded(held: Mapping[tuple[str, int], Amount]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Bytes and inodes of cached data sets: an index may know many that were mounted long ago. The largest by name."""
+    order = sorted(held, key=lambda key: held[key].bytes, reverse=True)
+    named = set(list(dict.fromkeys(name for name, _ in order))[:MOST_DATA_SETS])
+    sums: dict[tuple[str, int], tuple[int, int]] = {}
+    for (name, tier), amount in held.items():
+        key = (name if name in named else OTHERS, tier)
+        nbytes, inodes = sums.get(key, (0, 0))
+        sums[key] = nbytes + amount.bytes, inodes + amount.inodes
+    return sums
 
 
 def cached(what: int) -> Callable[[Facts], Values]:

@@ -15,7 +15,7 @@ from stoker import __version__
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.node.metrics import CONTENT_TYPE, Exposition
-from stoker.node.metricvalues import Facts
+from stoker.node.metricvalues import Facts, bounded
 from stoker.node.pace import KEEP_S, SAMPLE_S, Paces
 from stoker.node.whyslow import Mounted, analyse
 
@@ -61,7 +61,7 @@ class Watching:
         facts = Facts(
             counting=self._counting,
             tiers=self._cache.owner.usage(),
-            cached={key: (amount.bytes, amount.inodes) for key, amount in cached.items()},
+            cached=bounded(cached),
             mounts=self._sessions.mounted(),
             phases=Count(job.phase for job in self._jobs.all()),
             slots=self._cache.owner.slots(),
