@@ -218,7 +218,7 @@ class CacheRig:
             wanted = list(job.oids)
             job.oids = [oid for oid in wanted if oid not in busy]
             self.do([job])
-            self.why += job.evicted()
+            self.why.update({why: objects for why, (objects, _) in job.evicted().items()})
             for writer in self.writers:
                 if writer is not None:
                     writer.evicted(wanted)

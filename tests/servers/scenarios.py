@@ -27,6 +27,11 @@ def stalls(after: int) -> Scenario:
     return lambda _, right: _cut(right, after, "hang")
 
 
+def thinks(seconds: float) -> Scenario:
+    """The right answer, after a while."""
+    return lambda _, right: replace(right, delay=seconds)
+
+
 def drips(per_second: int) -> Scenario:
     return lambda _request, right: replace(right, pace=per_second)
 

@@ -61,6 +61,8 @@ class Response:
     """Send nothing at all."""
     pace: int = 0
     """Bytes per second; 0: all at once."""
+    delay: float = 0.0
+    """Seconds before anything is sent."""
 
     def having(self, **headers: str | None) -> Response:
         """The same with other headers; `content_range="..."` is Content-Range."""
@@ -259,6 +261,7 @@ async def _exchange(store: ScriptedStore, reader: asyncio.StreamReader, writer: 
     """One request and its answer; whether the connection lives on."""
     request = _parse(await reader.readuntil(b"\r\n\r\n"))
     response = store.answer(request)
+    await asyncio.sleep(response.delay)
     if not response.silent:
         writer.write(_head(response))
         body = b"" if request.method == "HEAD" else response.body

@@ -149,14 +149,14 @@ def test_counts_begin_at_zero_for_a_new_session_and_outlive_their_writer() -> No
     fd = create_counters()
     first = Counters(fd)
     first.claim(3, "a")
-    first.add(3, Counter.READ_BYTES, 10)
+    first.add(3, Counter.HIT_BYTES, 10)
     first.close()
     second = Counters(fd)
     second.claim(3, "a")
-    second.add(3, Counter.READ_BYTES, 5)
-    assert second.read(3)["read_bytes"] == 15
-    assert total([second.read(3), second.read(3), second.read(4)])["read_bytes"] == 30
+    second.add(3, Counter.HIT_BYTES, 5)
+    assert second.read(3)["hit_bytes"] == 15
+    assert total([second.read(3), second.read(3), second.read(4)])["hit_bytes"] == 30
     second.claim(3, "b")
-    assert second.read(3)["read_bytes"] == 0
+    assert second.read(3)["hit_bytes"] == 0
     second.close()
     os.close(fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stoker.api.reasons import Reason
+from stoker.api.redact import redacted
 
 
 class StokerError(Exception):
@@ -12,11 +13,11 @@ class StokerError(Exception):
     """
 
     def __init__(self, reason: Reason, message: str, *, place: str = "", next_step: str = "") -> None:
-        super().__init__(message)
+        super().__init__(redacted(message))
         self.reason = reason
-        self.message = message
-        self.place = place
-        self.next_step = next_step
+        self.message = redacted(message)
+        self.place = redacted(place)
+        self.next_step = redacted(next_step)
 
     def __str__(self) -> str:
         return self.line()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -214,9 +213,13 @@ class EvictJob(IndexJob):
         for heir, amount in self.heirs.values():
             self.tier.ledger.settle(HEIR, heir, amount)
 
-    def evicted(self) -> Counter[Why]:
-        """After `run`: how many objects are gone, by reason."""
-        return Counter(self.reasons[gone.oid] for gone in self.gone)
+    def evicted(self) -> dict[Why, tuple[int, int]]:
+        """After `run`: how many objects and bytes are gone, by reason."""
+        found: dict[Why, tuple[int, int]] = {}
+        for gone in self.gone:
+            objects, nbytes = found.get(self.reasons[gone.oid], (0, 0))
+            found[self.reasons[gone.oid]] = objects + 1, nbytes + gone.disk_bytes
+        return found
 
 
 @dataclass

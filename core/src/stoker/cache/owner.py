@@ -245,11 +245,21 @@ class CacheOwner:
     def usage_by_owner(self) -> Mapping[str, Amount]:
         """What each DataSet holds; an object of several counts for each of them."""
         sums: dict[str, Amount] = {}
-        for tier in self.tiers:
-            for owner, record in self._owners_of(tier).items():
-                name = self._names.get(owner, record.name) or f"{owner:016x}"
-                sums[name] = sums.get(name, Amount()) + Amount(record.disk_bytes, record.inodes)
+        for (name, _tier), amount in self.usage_by_owner_and_tier().items():
+            sums[name] = sums.get(name, Amount()) + amount
         return sums
+
+    def usage_by_owner_and_tier(self) -> dict[tuple[str, int], Amount]:
+        """The same for each tier."""
+        held = ((t.number, owner, record) for t in self.tiers for owner, record in self._owners_of(t).items())
+        return {
+            (self._names.get(owner, record.name) or f"{owner:016x}", tier): Amount(record.disk_bytes, record.inodes)
+            for tier, owner, record in held
+        }
+
+    def slots(self) -> tuple[int, int]:
+        """How many slots of the presence tables hold something, and how many there are."""
+        return sum(len(table.occupied()) for table in self._tables), sum(table.slots for table in self._tables)
 
     def counts(self, objects: Iterable[tuple[bytes, int]]) -> tuple[int, int]:
         """(files complete, bytes present) of these (object id, size); as of the last commit. 1 us each: feed it in

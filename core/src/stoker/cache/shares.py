@@ -10,7 +10,7 @@ from stoker.cache.ledger import Amount
 
 
 class Why(StrEnum):
-    """Why an object was evicted."""
+    """Why an object was evicted; new ones stand at the end, because counts are kept by their place."""
 
     Ttl = "Ttl"
     """Not used for longer than its DataSet's `cache.ttl`."""

@@ -23,6 +23,7 @@ from stoker.cache.presence import ACTIVE, OVERHEAD_PAID, PresenceTable
 from stoker.cache.record import ChunkRecord, ObjectRecord
 from stoker.cache.root import tier_seed
 
+_REMEMBERED_EVICTIONS = 1 << 16
 FIRST_RETRY_S = 0.5
 """A tier that refused is tried again after this long, then after twice as long each time, up to one of these:"""
 
@@ -75,6 +76,8 @@ class CacheWriter:
         self._good: set[int] = set()
         self._doomed: dict[bytes, asyncio.Event] = {}
         self._press_at = 0.0
+        self.evicted_lately: dict[bytes, None] = {}
+        """The last objects that were evicted: what is fetched of them again would not have been without."""
 
     # Filling
 
@@ -145,10 +148,15 @@ class CacheWriter:
             event = self._doomed.pop(oid, None)
             if event is not None:
                 event.set()
+                self.evicted_lately[oid] = None
+        while len(self.evicted_lately) > _REMEMBERED_EVICTIONS:
+            del self.evicted_lately[next(iter(self.evicted_lately))]
 
     def undoom_all(self) -> None:
         """The owner is gone, and its plans with it."""
-        self.evicted(list(self._doomed))
+        for event in self._doomed.values():
+            event.set()
+        self._doomed.clear()
 
     # For fills
 

@@ -78,6 +78,10 @@ class AdminClient:
     def revoke_s3_key(self, key_id: str) -> dict[str, Any]:
         return self._call("DELETE", f"/v1/s3/credentials/{quote(key_id, safe='')}")
 
+    def why_slow(self, name: str, mountpoint: str, since_s: float) -> dict[str, Any]:
+        """The data set of this name, else the one mounted at `mountpoint`."""
+        return self._call("GET", "/v1/why-slow", name=name, mountpoint=mountpoint, since=since_s)
+
     def shutdown(self) -> None:
         self._call("POST", "/v1/shutdown")
 

@@ -37,6 +37,7 @@ _COMMANDS = {
     "mount": "stoker.cli.mount",
     "preload": "stoker.cli.preload",
     "status": "stoker.cli.status",
+    "why-slow": "stoker.cli.whyslow",
     "unmount": "stoker.cli.unmount",
     "apply": "stoker.cli.apply",
     "forget": "stoker.cli.forget",

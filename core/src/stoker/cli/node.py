@@ -19,6 +19,8 @@ Environment:
   STOKER_STATE_DIR, STOKER_RUN_DIR, STOKER_CACHE_DIR    where it keeps manifests, sockets and cached data
   STOKER_CACHE_QUOTA                                    500Gi, or -10Gi: leave so much of the disk free (default)
   STOKER_S3_PORT, STOKER_S3_BIND                        the S3 endpoint: 0 is off (default), and 127.0.0.1
+  STOKER_METRICS_PORT, STOKER_METRICS_ADDRESS           GET /metrics and /healthz over TCP; 0: not (default), 127.0.0.1
+  STOKER_LOG_LEVEL                                      debug, info (default), warning or error
 """
 
 

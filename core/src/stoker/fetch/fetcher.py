@@ -19,7 +19,7 @@ from stoker.cache.credit import Credit
 from stoker.cache.presence import PresenceTable
 from stoker.cache.writer import CacheWriter
 from stoker.fetch.budget import NODE_BYTES, Budget
-from stoker.fetch.counters import Counters
+from stoker.fetch.counters import Counters, Node
 from stoker.fetch.disk import Disk
 from stoker.fetch.lanes import Lanes
 from stoker.fetch.link import Link
@@ -47,6 +47,7 @@ class Fetcher:
         self._path = os.path.join(config["run_dir"], f"fetch-{index}.sock")
         self._table = PresenceTable(fds["presence"])
         self._counters = Counters(fds["counters"])
+        self._counters.tally(Node.STARTS)
         self._disk: Disk | None = None
         self.writer: CacheWriter | None = None
         self.budget = Budget(NODE_BYTES // int(config["fetchers"]))
@@ -105,6 +106,9 @@ class Fetcher:
             await asyncio.sleep(COLLECT_S)
             if self.writer is not None:
                 self.writer.collect()
+            self._sessions.settle()
+            self._counters.show(Node.WAITING, self._lanes.waiting)
+            self._counters.show(Node.RUNNING, self._lanes.running)
 
     async def _close(self) -> None:
         if self._service.objects is not None:

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from stoker.cache.layout import PAGES_PER_CHUNK
 from stoker.fetch.budget import Budget
+from stoker.fetch.phases import QUEUE, STORE, Phases
 from stoker.fetch.retry import Rate
 
 UNITS = 16
@@ -30,7 +31,8 @@ class Priority(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One who wants a turn, again and again until its range is done. `cost`: bytes it holds in memory meanwhile."""
+    """One who wants a turn, again and again until its range is done. `cost`: bytes it holds in memory meanwhile.
+    `phases`: what it waits for."""
 
     lane: Lane
     priority: Priority
@@ -39,6 +41,7 @@ class Ticket:
     running: bool = False
     entry: int = 0
     waiter: asyncio.Future[None] | None = None
+    phases: Phases = field(default_factory=Phases)
 
     def hurry(self) -> None:
         """A reader waits for it now."""
@@ -90,13 +93,20 @@ class Lanes:
 
     budget: Budget
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+    running: int = 0
     _waiting: dict[Lane, None] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have no turn yet."""
+        return sum(ticket.waiter is not None for lane in self._waiting for _, _, ticket in lane.queue)
 
     async def enter(self, ticket: Ticket) -> None:
         """Wait for a turn; end it with `leave`. Whoever waits here holds no memory, so the memory of those who have a
         turn always comes free."""
         lane = ticket.lane
+        ticket.phases.enter(QUEUE if lane.rate.fits() else STORE)  # a store that refuses is what it waits for
         if not self._waiting and lane.fits(ticket) and self.budget.fits(ticket.cost):
             self._start(ticket)
             return
@@ -115,6 +125,7 @@ class Lanes:
     def leave(self, ticket: Ticket, *, keep_memory: bool = False) -> None:
         """The request is over. `keep_memory`: its bytes are still held, until `give_memory`."""
         ticket.running = False
+        self.running -= 1
         ticket.lane.running -= ticket.units
         ticket.lane.rate.running -= 1
         if not keep_memory:
@@ -159,6 +170,7 @@ class Lanes:
 
     def _start(self, ticket: Ticket) -> None:
         ticket.running = True
+        self.running += 1
         ticket.lane.running += ticket.units
         ticket.lane.rate.running += 1
         self.budget.take(ticket.cost)

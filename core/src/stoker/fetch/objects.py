@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
@@ -20,6 +21,7 @@ from stoker.fetch.files import File
 from stoker.fetch.flight import Flight, ObjectState
 from stoker.fetch.lanes import Lanes, Priority
 from stoker.fetch.pages import AHEAD_PIECE, HELD_PIECES, NotStoredError, PageSink
+from stoker.fetch.phases import Waits
 from stoker.fetch.plan import LOAD_PAGES, RANGE_PAGES, Range, Run, byte_span, overlaps, plan, spans_to_consider
 from stoker.fetch.sessions import Session
 from stoker.fetch.streams import Ahead, Streams
@@ -75,7 +77,9 @@ class Objects:
             ahead = None if exact else state.streams.seen(*wanted)
             for flight in self._start(session, file, state, fill, wanted, ahead, Priority.DEMAND):
                 flight.ticket.hurry()
-                if not await flight.reached(min(wanted[1], flight.last)):
+                with session.waits.waiting(flight.ticket.phases):
+                    there = await flight.reached(min(wanted[1], flight.last))
+                if not there:
                     return None
             return fill.incarnation or 0
         finally:
@@ -91,15 +95,16 @@ class Objects:
         self._start(session, file, state, fill, (ahead.first, ahead.first), ahead, Priority.AHEAD)
         fill.close()
 
-    async def load(self, session: Session, file: File) -> int:
-        """Make the whole object present; its incarnation. Raises StokerError: CacheFull when it cannot be stored."""
+    async def load(self, session: Session, file: File, waits: Waits | None = None) -> int:
+        """Make the whole object present; its incarnation. Raises StokerError: CacheFull when it cannot be stored.
+        `waits`: where a reader is counted who waits for it."""
         state = self.state(session, file)
         give_up = self._clock() + NO_ROOM_S
         while True:
             fill = await self.writer.begin_settled(file.oid, file.size, session.spec.data_set)
             if fill is not None:
                 try:
-                    stored, some = await self._load(session, file, state, fill)
+                    stored, some = await self._load(session, file, state, fill, waits)
                     if stored:
                         return fill.incarnation or 0
                 finally:
@@ -117,7 +122,9 @@ class Objects:
 
     # Inside
 
-    async def _load(self, session: Session, file: File, state: ObjectState, fill: Fill) -> tuple[bool, bool]:
+    async def _load(
+        self, session: Session, file: File, state: ObjectState, fill: Fill, waits: Waits | None
+    ) -> tuple[bool, bool]:
         """One pass over the object, with as many ranges on their way as the session has threads; whether all that was
         missing is stored now, and whether some of it is."""
         most = session.stores[file.source].lane.threads
@@ -127,8 +134,8 @@ class Objects:
             part = first, min(first + LOAD_PAGES, file.pages)
             waiting += self._start(session, file, state, fill, part, None, Priority.LOAD)
             while len(waiting) > most:
-                ends.append(await _end_of(waiting.pop(0)))
-        ends += [await _end_of(flight) for flight in waiting]
+                ends.append(await _end_of(waiting.pop(0), waits))
+        ends += [await _end_of(flight, waits) for flight in waiting]
         return all(ends), any(ends)
 
     def _start(
@@ -163,6 +170,8 @@ class Objects:
         flight = Flight(piece.first, piece.last, ticket, size)
         if priority is Priority.AHEAD:
             session.tally.add(Counter.AHEAD_BYTES, pages * PAGE)
+        if file.oid in self.writer.evicted_lately:
+            session.tally.add(Counter.AGAIN_BYTES, pages * PAGE)
         state.flights.append(flight)
         flight.task = asyncio.create_task(self._fly(session, file, state, flight))
         self._tasks.add(flight.task)
@@ -218,5 +227,6 @@ class Objects:
                 del self._states[oid]
 
 
-async def _end_of(flight: Flight) -> bool:
-    return await flight.reached(flight.last)
+async def _end_of(flight: Flight, waits: Waits | None) -> bool:
+    with waits.waiting(flight.ticket.phases) if waits is not None else nullcontext():
+        return await flight.reached(flight.last)

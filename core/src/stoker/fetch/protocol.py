@@ -17,9 +17,9 @@ from stoker.api.errors import StokerError
 KIND_READ, KIND_LOAD, KIND_NOTE, KIND_CANCEL = 1, 2, 3, 4
 """Make the span readable; make the whole object present; a trigger page was served; forget the request of this id."""
 
-FLAG_BAD_PAGE, FLAG_INLINE, FLAG_EXACT = 1, 2, 4
+FLAG_BAD_PAGE, FLAG_INLINE, FLAG_EXACT, FLAG_READER = 1, 2, 4, 8
 """What the cache holds of the span is wrong: fetch it again. Answer with the bytes, whatever the cache holds. Read
-nothing ahead of this request: whoever asks knows where it ends."""
+nothing ahead of this request: whoever asks knows where it ends. A reader waits for this LOAD."""
 
 _REQUEST = struct.Struct("<QBBHIQQ")
 _REPLY = struct.Struct("<QBxxxIQ")

@@ -21,7 +21,7 @@ from stoker.fetch.files import File
 from stoker.fetch.flight import Failures, ObjectState
 from stoker.fetch.lanes import Lanes, Priority, Ticket
 from stoker.fetch.objects import Objects
-from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_EXACT, FLAG_INLINE, KIND_LOAD, Request
+from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_EXACT, FLAG_INLINE, FLAG_READER, KIND_LOAD, Request
 from stoker.fetch.sessions import Session, Sessions
 from stoker.fetch.store import Store
 from stoker.fetch.transfer import Asked, BytesSink, transfer
@@ -81,7 +81,7 @@ class Service:
         """The answer to READ or LOAD; its bytes count as memory in use until the block ends. Raises StokerError."""
         try:
             if request.kind == KIND_LOAD:
-                yield Answer(file.oid, await self._load(session, file))
+                yield Answer(file.oid, await self._load(session, file, bool(request.flags & FLAG_READER)))
                 return
             length = min(request.length, file.size - request.offset)
             incarnation = 0 if length <= 0 else await self._cached(session, file, request, length)
@@ -107,7 +107,7 @@ class Service:
         if file.cacheable and span[0] < span[1]:
             self.objects.note(session, file, span)
 
-    async def _load(self, session: Session, file: File) -> int:
+    async def _load(self, session: Session, file: File, reader_waits: bool) -> int:
         if not file.size:
             return 0
         if not file.cacheable:
@@ -120,7 +120,7 @@ class Service:
             )
         if self.objects is None:
             raise StokerError(Reason.CacheFull, "there is no cache yet", place=_place(file))
-        return await self.objects.load(session, file)
+        return await self.objects.load(session, file, session.waits if reader_waits else None)
 
     async def _cached(self, session: Session, file: File, request: Request, length: int) -> int | None:
         """The incarnation that holds the pages now; None when the answer must carry the bytes."""
@@ -200,7 +200,8 @@ class Service:
         length = asked.stop - asked.start
         sink = BytesSink()
         ticket = store.lane.ticket(Priority.DEMAND, -(-length // PAGE), length)
-        await transfer(asked, sink, ticket, self._lanes, session.patience, session.tally, keep_memory=True)
+        with session.waits.waiting(ticket.phases):
+            await transfer(asked, sink, ticket, self._lanes, session.patience, session.tally, keep_memory=True)
         session.tally.add(Counter.INLINE_BYTES, length)
         return sink.data, ticket
 

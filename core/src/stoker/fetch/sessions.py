@@ -12,6 +12,7 @@ from stoker.api.reasons import Reason
 from stoker.fetch.counters import Counters
 from stoker.fetch.files import File, file_of
 from stoker.fetch.lanes import Lane, Lanes
+from stoker.fetch.phases import Waits
 from stoker.fetch.retry import Patience, Rate
 from stoker.fetch.session import SessionSpec
 from stoker.fetch.store import OpenSource, Store
@@ -34,6 +35,7 @@ class Session:
     def __init__(self, spec: SessionSpec, stores: list[Store], tally: Tally) -> None:
         self.spec = spec
         self.tally = tally
+        self.waits = Waits(tally.add)
         mount = spec.mount
         self.patience = Patience(mount.retries, mount.deadline_s, mount.request_timeout_s)
         self.stores = stores
@@ -119,6 +121,11 @@ class Sessions:
 
     def peek(self, slot: int) -> Session | None:
         return self._by_slot.get(slot)
+
+    def settle(self) -> None:
+        """Now and then: what readers have waited so far."""
+        for session in self._by_slot.values():
+            session.waits.settle()
 
     async def close(self) -> None:
         for task in self._closing:

@@ -6,6 +6,7 @@ What a store sends is checked by `stoker.sources`; a wrong answer never reaches 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,7 +17,9 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.lanes import Lanes, Ticket
+from stoker.fetch.phases import DISK, NETWORK, STORE, Phases
 from stoker.fetch.retry import Patience, Retry
+from stoker.sources import answered
 from stoker.sources.base import PIECE, ObjectVersion, Source, SourceError
 
 log = structlog.get_logger("stoker.fetch")
@@ -113,10 +116,12 @@ async def transfer(
                 return
             finally:
                 lanes.leave(ticket, keep_memory=done and keep_memory)
+                ticket.phases.enter(DISK)
         except SourceError as error:
             assert retry is not None
             asked = replace(asked, piece=min(asked.piece, AFTER_BREAK))
             tally.add(Counter.SOURCE_ERRORS)
+            ticket.phases.enter(STORE)
             if await sink.broken():
                 retry.progress()
             wait = retry.wait_after(error)
@@ -129,9 +134,11 @@ async def transfer(
 
 async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally: Tally) -> None:
     tally.add(Counter.SOURCE_REQUESTS)
-    rate = ticket.lane.rate
+    rate, phases = ticket.lane.rate, ticket.phases
+    phases.enter(STORE)
+    heard = _Heard(tally, phases)
     try:
-        await _stream(asked, sink, retry, tally)
+        await _stream(asked, sink, retry, tally, phases)
     except SourceError as error:
         if error.reason is Reason.Throttled:
             rate.refused(error.retry_after_s)
@@ -140,10 +147,38 @@ async def _one_try(asked: Asked, sink: Sink, ticket: Ticket, retry: Retry, tally
         least = min(asked.piece, asked.stop - asked.start)
         text = f"{least:,} bytes did not come within {_patience_s(asked, retry):g} s"
         raise SourceError(Reason.SourceUnavailable, text, place=asked.place, retryable=True) from error
+    finally:
+        heard.ended()
     rate.succeeded()
 
 
-async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
+class _Heard:
+    """One request to a store, as it is counted: when it answered, and how long all of it took."""
+
+    def __init__(self, tally: Tally, phases: Phases) -> None:
+        self._tally = tally
+        self._phases = phases
+        self._asked = time.monotonic()
+        self._before = phases.now()
+        self._answers = 0
+        answered.listen(self._answered)
+
+    def _answered(self, status: int) -> None:
+        self._answers += 1
+        self._phases.enter(NETWORK)
+        tally = self._tally
+        tally.counters.answered(tally.slot, status, time.monotonic() - self._asked)
+
+    def ended(self) -> None:
+        if not self._answers:
+            self._tally.add(Counter.STATUS_NONE)
+            return
+        now, before = self._phases.now(), self._before
+        body_s = now[NETWORK] - before[NETWORK]
+        self._tally.counters.received(self._tally.slot, now[STORE] - before[STORE] + body_s, body_s)
+
+
+async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally, phases: Phases) -> None:
     loop = asyncio.get_running_loop()
     begin = asked.start + sink.taken
     if begin >= asked.stop:
@@ -154,8 +189,10 @@ async def _stream(asked: Asked, sink: Sink, retry: Retry, tally: Tally) -> None:
         async for part in pieces:
             tally.add(Counter.SOURCE_BYTES, len(part))
             limit.reschedule(None)  # the disk is not the store's fault
+            phases.enter(DISK)
             if await sink.take(part):
                 retry.progress()
+            phases.enter(NETWORK)
             limit.reschedule(loop.time() + patience_s)
 
 

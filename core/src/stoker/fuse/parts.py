@@ -17,8 +17,8 @@ class Third(Protocol):
 
     def drop(self, key: str) -> None: ...
 
-    def revive(self) -> None:
-        """Called again and again while the supervisor is away."""
+    def revive(self) -> bool:
+        """Called again and again while the supervisor is away. Whether one was started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,16 @@ from stoker.cache.reader import BadPage, CacheReader, Hit
 from stoker.fetch.client import FetchClient, Reply
 from stoker.fetch.counters import Counter, Counters
 from stoker.fetch.files import File
-from stoker.fetch.protocol import FLAG_BAD_PAGE, FLAG_INLINE, KIND_LOAD, KIND_NOTE, KIND_READ, Status, mark_of
+from stoker.fetch.protocol import (
+    FLAG_BAD_PAGE,
+    FLAG_INLINE,
+    FLAG_READER,
+    KIND_LOAD,
+    KIND_NOTE,
+    KIND_READ,
+    Status,
+    mark_of,
+)
 from stoker.fetch.touched import Touched
 from stoker.fuse import kernel
 from stoker.fuse.diskreads import DiskReads
@@ -29,18 +38,20 @@ from stoker.fuse.requests import Answers, Buffer, Request
 from stoker.fuse.session import Session
 
 _MAX_TRIES = 4  # the cache may be evicted between "it is there" and the read; then the bytes come inline
-_GRACE_S = 15.0  # a fetcher ends every request by its own deadline; this is for one that does not
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A request that waits for pages."""
+    """A request that waits for pages, since `began`. `disk_since`: for the cache's disk, 0 when not."""
 
     request: Request
     file: File
     offset: int
     length: int
+    began: float
     deadline: float
+    cached: bool = True
+    disk_since: float = 0.0
     tries: int = 0
     fetch_id: int = 0
     present: int = 0  # bytes of the file that were there at the last deadline
@@ -72,9 +83,11 @@ class Reads:
         if file.archived:
             self.answers.error(request, errno_of(Reason.Archived))
             return
-        self.counters.add(session.slot, Counter.READS, 1)
-        self.counters.add(session.slot, Counter.READ_BYTES, length)
-        self._serve(Waiting(request, file, offset, length, self._deadline(session)), first=True)
+        now = time.monotonic()
+        pace, thread = session.pace, request.thread
+        pace.first.setdefault(thread, now)
+        pace.last[thread] = now
+        self._serve(Waiting(request, file, offset, length, now, now + session.deadline_s))
 
     def open(self, request: Request) -> None:
         """OPEN of an answered-open session: what would fail fails here, and a complete file gets passthrough."""
@@ -86,7 +99,8 @@ class Reads:
         if file.archived:
             self.refuse(request, errno_of(Reason.Archived))
         elif self._must_load(session, file) and not session.opens.has(request.unique):  # a predecessor entered it
-            self._ask(Waiting(request, file, 0, file.size, self._deadline(session)), KIND_LOAD, 0)
+            now = time.monotonic()
+            self._ask(Waiting(request, file, 0, file.size, now, now + session.deadline_s), KIND_LOAD, FLAG_READER)
         else:
             self._opened(request, file)
 
@@ -118,16 +132,16 @@ class Reads:
             return
         waiting.fetch_id = 0
         if reply.status != Status.PRESENT and reply.mark not in (0, mark_of(waiting.file.oid)):
-            self._serve(waiting, first=False)  # about another session that had this slot before, or has it next
+            self._serve(waiting)  # about another session that had this slot before, or has it next
         elif reply.status == Status.ERROR:
             self._refused(waiting, StokerError.from_json(reply.error()))
         elif waiting.request.op == Op.OPEN:
-            self._waiting.pop(waiting.request.key, None)
+            self._waits_no_more(waiting)
             self._opened(waiting.request, waiting.file)
         elif reply.status == Status.DATA:
             self._answer(waiting, reply.data)
         else:
-            self._serve(waiting, first=False)
+            self._serve(waiting)
 
     def finish_disk_reads(self) -> None:
         """Answer what the disk has brought since."""
@@ -135,6 +149,8 @@ class Reads:
             waiting = self._waiting.get(key)
             if waiting is None:
                 continue  # interrupted, or past its deadline
+            self._count_disk(waiting)
+            waiting.disk_since = 0.0
             if data is None:
                 self._miss(waiting, FLAG_BAD_PAGE)
             else:
@@ -160,11 +176,22 @@ class Reads:
         """The connection is gone: nobody waits for these answers."""
         for waiting in [w for w in self._waiting.values() if w.request.session is session]:
             self._forget(waiting)
-            self._waiting.pop(waiting.request.key, None)
+            self._waits_no_more(waiting)
             self.answers.nothing(waiting.request)
 
+    def settle(self) -> None:
+        """Count what those who still wait for a disk have waited: one that hangs shows while it does."""
+        for waiting in self._waiting.values():
+            if waiting.disk_since:
+                self._count_disk(waiting)
+
+    def _count_disk(self, waiting: Waiting) -> None:
+        now = time.monotonic()
+        self.counters.add(waiting.request.session.slot, Counter.DISK_US, int((now - waiting.disk_since) * 1e6))
+        waiting.disk_since = now
+
     def _interrupted(self, waiting: Waiting) -> None:
-        del self._waiting[waiting.request.key]
+        self._waits_no_more(waiting)
         self._forget(waiting)
         self.refuse(waiting.request, errno.EINTR)
 
@@ -173,14 +200,10 @@ class Reads:
         if waiting.request.op != Op.OPEN:
             return False
         before, waiting.present = waiting.present, self.reader.present_bytes(waiting.file.oid, waiting.file.size)
-        waiting.deadline = self._deadline(waiting.request.session)
+        waiting.deadline = time.monotonic() + waiting.request.session.deadline_s
         return waiting.present > before
 
-    @staticmethod
-    def _deadline(session: Session) -> float:
-        return time.monotonic() + session.spec.mount.deadline_s + _GRACE_S
-
-    def _serve(self, waiting: Waiting, *, first: bool) -> None:
+    def _serve(self, waiting: Waiting) -> None:
         """From the cache if the pages are there, else ask the fetcher."""
         file = waiting.file
         if not file.cacheable:
@@ -192,8 +215,6 @@ class Reads:
             self._miss(waiting, 0)
             return
         self.touched.add(waiting.request.session.spec.data_set, file.oid)
-        if first:
-            self.counters.add(waiting.request.session.slot, Counter.HIT_BYTES, waiting.length)
         if hit.trigger is not None and pages[0] <= hit.trigger < pages[1]:
             self._note(waiting)
         self._from_cache(waiting, hit)
@@ -204,6 +225,7 @@ class Reads:
             data = self.reader.read(hit, file.oid, file.size, waiting.offset, waiting.length, nowait=True)
         except BlockingIOError:
             self._wait(waiting)
+            waiting.disk_since = time.monotonic()
             self.disk.begin(waiting.request.key, file, hit, waiting.offset, waiting.length)
         except BadPage:
             self._miss(waiting, FLAG_BAD_PAGE)
@@ -219,6 +241,7 @@ class Reads:
 
     def _miss(self, waiting: Waiting, flags: int) -> None:
         waiting.tries += 1
+        waiting.cached = False
         if waiting.tries > _MAX_TRIES:
             flags |= FLAG_INLINE
         self._ask(waiting, KIND_READ, flags)
@@ -242,8 +265,16 @@ class Reads:
         return fetcher_of(file.oid, len(self.fetchers))
 
     def _wait(self, waiting: Waiting) -> None:
-        self.answers.keep(waiting.request)
-        self._waiting[waiting.request.key] = waiting
+        request = waiting.request
+        self.answers.keep(request)
+        if request.key not in self._waiting:
+            self._waiting[request.key] = waiting
+            request.session.pace.began(request.thread, time.monotonic())
+
+    def _waits_no_more(self, waiting: Waiting) -> None:
+        request = waiting.request
+        if self._waiting.pop(request.key, None) is not None:
+            request.session.pace.ended(request.thread, time.monotonic())
 
     def _forget(self, waiting: Waiting) -> None:
         if waiting.fetch_id:
@@ -253,18 +284,22 @@ class Reads:
             waiting.fetch_id = 0
 
     def _answer(self, waiting: Waiting, data: Buffer) -> None:
-        self._waiting.pop(waiting.request.key, None)
-        self.answers.data(waiting.request, data)
+        request = waiting.request
+        count = self.counters.hit if waiting.cached else self.counters.miss
+        count(request.session.slot, waiting.length, time.monotonic() - waiting.began)
+        self.answers.data(request, data)
+        if request.record >= 0:
+            self._waits_no_more(waiting)
 
     def _refused(self, waiting: Waiting, error: StokerError) -> None:
         if waiting.request.op == Op.OPEN and error.reason is Reason.CacheFull:
-            self._waiting.pop(waiting.request.key, None)  # a whole file that cannot fit is streamed
+            self._waits_no_more(waiting)  # a whole file that cannot fit is streamed
             self._opened(waiting.request, waiting.file)
         else:
             self._fail(waiting, error)
 
     def _fail(self, waiting: Waiting, error: StokerError) -> None:
-        self._waiting.pop(waiting.request.key, None)
+        self._waits_no_more(waiting)
         self.counters.add(waiting.request.session.slot, Counter.ERRORS, 1)
         self.refuse(waiting.request, errno_of(error.reason))
 

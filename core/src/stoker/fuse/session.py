@@ -11,10 +11,12 @@ from stoker.fetch.files import File, file_of
 from stoker.fetch.session import SessionSpec
 from stoker.fuse import kernel
 from stoker.fuse.opens import OpenTable
+from stoker.fuse.pace import Pace
 from stoker.fuse.protocol import Attributes
 from stoker.fuse.tree import Tree
 from stoker.manifest.manifest import Manifest
 
+_GRACE_S = 15.0  # a fetcher ends every request by its own deadline; this is for one that does not
 _REMEMBERED_OBJECTS = 1 << 16
 
 
@@ -30,7 +32,9 @@ class Session:
         self.fd = os.dup(fds[f"clone.{index}"])
         self.opens = OpenTable(os.dup(fds["opens"]), partial(kernel.close_backing, self.fd))
         self.manifest = Manifest.open(spec.manifest_path)
+        self.pace = Pace()
         mount = spec.mount
+        self.deadline_s = mount.deadline_s + _GRACE_S
         attributes = Attributes(mount.uid, mount.gid, stat.S_IFREG | mount.file_mode, stat.S_IFDIR | mount.dir_mode)
         self.tree = Tree(self.manifest, attributes)
         self._objects: dict[int, File] = {}

@@ -74,6 +74,11 @@ class RequestPool:
         """Whether no further request may be taken from the kernel before one is answered."""
         return not self._free
 
+    @property
+    def pending(self) -> int:
+        """Requests that wait for pages."""
+        return PENDING_RECORDS - len(self._free)
+
     def expect(self, session: int) -> None:
         """Prepare the landing slot: empty, its pages resident, and naming the session whose descriptor is read next."""
         self.landing[0] = 0

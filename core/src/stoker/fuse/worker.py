@@ -23,7 +23,7 @@ from stoker.api.errors import StokerError
 from stoker.cache.presence import PresenceTable
 from stoker.cache.reader import CacheReader
 from stoker.fetch.client import FetchClient
-from stoker.fetch.counters import Counters
+from stoker.fetch.counters import Counter, Counters, Node
 from stoker.fuse.diskreads import DiskReads
 from stoker.fuse.fate import Fate, fate_of
 from stoker.fuse.links import ControlLink, InterruptLink, KeeperLink
@@ -64,6 +64,8 @@ class Worker:
         self._fetchers = [FetchClient(path) for path in paths]
         event, wake = wake_event()
         self._counters = Counters(parts.counters)
+        self._counters.tally(Node.STARTS)
+        self._busy_s = 0.0
         self._reads = Reads(self._reader, self._fetchers, self._answers, self._counters, DiskReads(self._reader, wake))
         self._metadata = Metadata(self._answers, self._cached_percent, self._expect_read)
         self._keeper = KeeperLink(parts, keeper, self._on_keeper)
@@ -88,7 +90,6 @@ class Worker:
         except (StokerError, OSError) as error:
             log.error("session cannot be served", key=key, error=str(error))
             return
-        self._reads.counters.claim(slot, session.spec.id)
         self._counters.claim(slot, session.spec.id)
         self._sessions[slot] = session
         self._keys[key] = slot
@@ -127,15 +128,19 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         for link in (self._keeper, self._control, self._interrupts):
             self._watch_link(link)
-        tick = time.monotonic()
+        now = tick = time.monotonic()
         while self._running:
             self._watch_fetchers()
-            for fd, events in self._poll():
+            found = self._poll()
+            woken = time.monotonic()
+            for fd, events in found:
                 if handler := self._handlers.get(fd):
                     handler(events)
             if self._reads.disk.spinning:
                 self._reads.finish_disk_reads()
-            if (now := time.monotonic()) - tick >= _TICK_S:
+            now = time.monotonic()
+            self._busy_s += now - woken
+            if now - tick >= _TICK_S:
                 tick = now
                 self._on_tick()
 
@@ -147,21 +152,26 @@ class Worker:
 
     def _on_requests(self, session: Session) -> None:
         pool, fd, landing = self._pool, session.fd, [self._pool.landing]
+        began = 0.0
         for _ in range(_BATCH):
             if pool.full:
                 self._pause()
-                return
+                break
             pool.expect(session.slot)
             try:
                 os.readv(fd, landing)
             except BlockingIOError:
-                return
+                break
             except OSError as error:
                 if error.errno in (errno.EINTR, errno.ENOENT):
                     continue  # the request was interrupted before we got it
                 self._connection_gone(session)
                 return
+            if not began:
+                began = time.monotonic()
             self._dispatch(Request.parse(session, pool.landing))
+        if began:
+            self._counters.add(session.slot, Counter.SERVED_US, int((time.monotonic() - began) * 1e6))
 
     def _dispatch(self, request: Request) -> None:
         try:
@@ -172,6 +182,7 @@ class Worker:
 
     def _route(self, request: Request) -> None:
         op = request.op
+        self._counters.count_op(op)
         if op == Op.READ:
             self._reads.read(request)
         elif op == Op.INTERRUPT:
@@ -249,15 +260,28 @@ class Worker:
             self._control.send({"op": "evicted-ack", "seq": message["seq"]})
 
     def _on_tick(self) -> None:
+        self._report()
         self._reads.expire()
         self._reads.end_interrupted()
         if self._control.connected and (touched := self._reads.touched.take()):
             self._control.send({"op": "touch", "data_sets": touched})
-        if not self._keeper.connected:
-            self._third.revive()
+        if not self._keeper.connected and self._third.revive():
+            self._counters.tally(Node.SUPERVISORS)
         if all([self._keeper.lost, self._control.lost]):  # both are asked: that is where each connects again
             log.error("supervisor and daemon are both gone; the mounts end")
             self._running = False
+
+    def _report(self) -> None:
+        """What the daemon shows of queues and paces; while it is away the paces wait for the next one."""
+        self._reads.settle()
+        self._counters.show(Node.PENDING, self._pool.pending)
+        busy_us, self._busy_s = int(self._busy_s * 1e6), 0.0
+        self._counters.tally(Node.BUSY_US, busy_us)
+        if self._control.connected:
+            now = time.monotonic()
+            reports = [(session.spec.data_set, session.pace.report(now)) for session in self._sessions.values()]
+            paces = [{"dataSet": name, **report} for name, report in reports if report is not None]
+            self._control.send({"op": "pace", "at": int(now * 1e6), "busy": busy_us, "paces": paces})
 
     # --- the loop
 

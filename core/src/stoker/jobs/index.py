@@ -2,8 +2,9 @@
 
 One JSON line on standard input is the order: `{"sources": [SourceSpec...], "directory": ..., "dataSet": "ns/name"}`.
 Standard output has one JSON object a line: `{"state": "listing", "objects": n}` as it goes, at the end
-`{"state": "done", "digest", "path", "files", "directories", "bytes", "hidden", "contacted"}`, where `contacted` is the
-uri really listed of each source (its own or a replica's), or `{"state": "failed", "error": ...}` and exit code 1.
+`{"state": "answered", "statuses": {<status>: n}}` and `{"state": "done", "digest", "path", "files", "directories",
+"bytes", "hidden", "contacted"}`, where `contacted` is the uri really listed of each source (its own or a replica's), or
+`{"state": "failed", "error": ...}` and exit code 1.
 Terminated, or when nobody reads its output any more, it ends and leaves nothing behind.
 """
 
@@ -15,7 +16,7 @@ import json
 import signal
 import sys
 import time
-import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
@@ -25,7 +26,8 @@ from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.manifest.build import ManifestBuilder, ManifestSummary
 from stoker.manifest.format import ManifestSource, shown_uri
-from stoker.sources import open_source
+from stoker.node.plainlog import PlainLog
+from stoker.sources import answered, open_source
 from stoker.sources.base import Source, SourceSpec
 
 _PARALLEL_SOURCES = 16  # each lists several prefixes at once itself
@@ -130,6 +132,14 @@ def build(order: Order) -> tuple[ManifestSummary, list[str]]:
         return builder.finish(), index.contacted
 
 
+_statuses: Counter[int] = Counter()
+"""How often each status was answered; the daemon counts them."""
+
+
+def _count(status: int) -> None:
+    _statuses[status] += 1
+
+
 def say(message: dict[str, Any]) -> None:
     print(json.dumps(message), flush=True)
 
@@ -138,7 +148,12 @@ def main() -> int:
     """The exit code."""
     try:
         order = Order.from_json(json.loads(sys.stdin.buffer.readline()))
-        summary, contacted = build(order)
+        answered.listen(_count)
+        try:
+            summary, contacted = build(order)
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                say({"state": "answered", "statuses": dict(_statuses)})
         say({"state": "done", **asdict(summary), "contacted": contacted})
     except asyncio.CancelledError:
         return _TERMINATED
@@ -150,7 +165,7 @@ def main() -> int:
         step = "check the space and the rights of the state folder."
         return _failed(StokerError(Reason.Internal, f"cannot write the manifest: {error}", next_step=step))
     except Exception as error:
-        traceback.print_exc()
+        PlainLog("index-0").failed(type(error), error, error.__traceback__)
         return _failed(StokerError(Reason.Internal, f"the listing failed: {error!r}", next_step="see the node's log."))
     return 0
 

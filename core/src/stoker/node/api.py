@@ -57,9 +57,11 @@ def application(daemon: Daemon) -> web.Application:
             web.get("/v1/generations", routes.generations),
             web.post("/v1/s3/credentials", routes.grant_key),
             web.delete("/v1/s3/credentials/{id}", routes.revoke_key),
+            web.get("/v1/why-slow", routes.why_slow),
             web.post("/v1/shutdown", routes.shutdown),
         ]
     )
+    app.add_routes(daemon.watching.routes())
     return app
 
 
@@ -174,6 +176,11 @@ class Routes:
 
     async def revoke_key(self, request: web.Request) -> web.Response:
         return web.json_response(self._daemon.endpoint.revoke(request.match_info["id"]))
+
+    async def why_slow(self, request: web.Request) -> web.Response:
+        since_s = float(request.query.get("since", "300"))
+        name, path = request.query["name"], request.query.get("mountpoint", "")
+        return web.json_response(await self._daemon.watching.why_slow(name, path, since_s))
 
     async def shutdown(self, _request: web.Request) -> web.Response:
         self._daemon.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ from stoker.ipc.channel import AsyncChannel
 from stoker.manifest.format import ROOT
 from stoker.node.control import Control
 from stoker.node.datasets import DataSets, policy_of
-from stoker.node.eviction import Eviction
+from stoker.node.eviction import EvictionRounds
 from stoker.node.keeper import Keeper
 from stoker.node.sessions import Session, Sessions
 from stoker.node.status import Cached
@@ -73,7 +73,11 @@ class CacheService:
         self.data_sets = DataSets(config["state_dir"])
         for data_set in self.data_sets.load():
             owner.register(data_set.full_name, policy_of(data_set))
-        self._eviction = Eviction(owner, keeper, self._control, self._fetchers, self._run)
+        self.on_evicted: Callable[[Why, int, int], None] = lambda *_: None
+        told = lambda *what: self.on_evicted(*what)  # noqa: E731 - it is set later
+        self._eviction = EvictionRounds(owner, keeper, self._control, self._fetchers, self._run, told)
+        self.on_bad_pages: Callable[[int], None] = lambda _: None
+        self.on_pace: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
 
     @classmethod
     async def open(cls, config: dict[str, Any], keeper: Keeper) -> CacheService:
@@ -126,11 +130,6 @@ class CacheService:
         self._owner.forget(name)
         self._wake.set()
 
-    @property
-    def evicted(self) -> dict[str, int]:
-        """Objects, by reason, in this life of the daemon."""
-        return {str(why): self._eviction.counts[why] for why in Why}
-
     def held_by_data_sets(self) -> dict[str, Amount]:
         """What each holds; an object of several counts for each of them."""
         return dict(self._owner.usage_by_owner())
@@ -174,6 +173,14 @@ class CacheService:
             }
             for tier in self._owner.usage()
         ]
+
+    @property
+    def owner(self) -> CacheOwner:
+        return self._owner
+
+    def absent_fetchers(self) -> list[int]:
+        """Those that have no line to this daemon."""
+        return sorted(set(range(self._fetchers)) - self._control.fetchers())
 
     def losses(self, found_by_readers: int) -> dict[str, Any]:
         """For status: whether what earlier boots wrote has been compared, and what was not there or wrong.
@@ -306,6 +313,7 @@ class CacheService:
         await self._sweep()
         for verify in self._owner.verify():
             await self._run([verify])
+            self.on_bad_pages(verify.bad_pages)
         self._checked = True
         if self._owner.bad_pages:
             _event(Reason.CacheCorrupt, f"{self._owner.bad_pages} pages of an earlier boot were wrong and are dropped")

@@ -49,6 +49,10 @@ class Control:
         for channel in (*self._fetchers.values(), *self._workers.values()):
             channel.close()
 
+    def fetchers(self) -> set[int]:
+        """Those that are connected."""
+        return set(self._fetchers)
+
     def tell_fetchers(self, message: Message) -> None:
         for channel in self._fetchers.values():
             channel.send(message)
@@ -132,6 +136,8 @@ class Control:
                         self._service.touched(message["data_sets"])
                     case "evicted-ack":
                         self._dropped(who, message["seq"])
+                    case "pace":
+                        self._service.on_pace(who[1], message)
                     case "session-gone":
                         self._service.connection_gone(message["id"])
         finally:

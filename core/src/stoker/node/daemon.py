@@ -18,15 +18,18 @@ import structlog
 from aiohttp import web
 
 from stoker import __version__
+from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.cache.ledger import Amount
 from stoker.fetch.client import AsyncFetchClient
-from stoker.fetch.counters import Counters, create_counters
+from stoker.fetch.counters import Node, create_counters
+from stoker.fetch.session import SessionSpec
 from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
 from stoker.node.api import application
 from stoker.node.cacheservice import CacheService
+from stoker.node.counting import Counting, create_past
 from stoker.node.endpoint import Endpoint
 from stoker.node.generations import Generations
 from stoker.node.jobs import Jobs
@@ -35,6 +38,7 @@ from stoker.node.mounttable import MountTable
 from stoker.node.sessions import Session, Sessions
 from stoker.node.status import Reads, data_set_status, mount_status
 from stoker.node.store import Entry, Share
+from stoker.node.watching import Watching
 
 log = structlog.get_logger("stoker.node")
 
@@ -65,16 +69,25 @@ class Daemon:
         if self._cold:
             await asyncio.to_thread(self._table.clean_up)
         self.cache = await CacheService.open(self._config, self._keeper)
-        self.sessions = Sessions(self._config, self._keeper, self.generations, self.cache, self._table)
-        self.sessions.recover()
-        self._keeper.on_orphan = self.sessions.orphaned
         await self._create_shared_memory()
         await self.endpoint.open(self._keeper)
-        self._counters = self._open_counters()
+        self.counting = Counting(self._keeper.entries, lambda: [session.spec for session in self.sessions.all()])
+        self.generations.on_answered = self.counting.count_listing
+        told = _Told(self.counting, self.cache)
+        self.sessions = Sessions(self._config, self._keeper, self.generations, told, self._table)
+        self.sessions.recover()
+        self._keeper.on_orphan = self.sessions.orphaned
+        self._keeper.on_replaced = lambda: self.counting.own.tally(Node.SUPERVISORS)
         fetchers = int(self._config["fetchers"])
         paths = [os.path.join(self._config["run_dir"], f"fetch-{j}.sock") for j in range(fetchers)]
         self._clients = [AsyncFetchClient(path) for path in paths]
-        self.jobs = Jobs(self._load, lambda slot: self.reads(slot).from_source, self.sessions.job_ended)
+        self.jobs = Jobs(self._load, self._source_bytes, self.sessions.job_ended)
+        self.watching = Watching(self._config, self.counting, self.cache, self.sessions, self.jobs)
+        self._task(self.watching.run())
+        if self._cold:
+            await self.watching.serve_tcp(cold=True)
+        else:
+            self._task(self.watching.serve_tcp(cold=False))
         self._task(self.cache.run(self.sessions))
         self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"]), **self.endpoint.roles})
         await self._serve()
@@ -87,9 +100,13 @@ class Daemon:
         self._keeper.exit(1, error.to_json())
         await asyncio.sleep(_FAREWELL_S)
 
-    def reads(self, slot: int) -> Reads:
+    def reads(self, session: Session) -> Reads:
         """What was read through one session, over all processes."""
-        return Reads.sum([counters.read(slot) for counters in self._counters])
+        return Reads.of(self.counting.of(session.spec))
+
+    def _source_bytes(self, slot: int) -> int:
+        session = self.sessions.by_slot(slot)
+        return self.reads(session).from_source if session is not None else 0
 
     async def status(self) -> dict[str, Any]:
         """The document of `GET /v1/status`."""
@@ -101,7 +118,7 @@ class Daemon:
             "s3": {"endpoint": self.endpoint.url},
             "cache": {
                 "tiers": self.cache.tiers(),
-                "evicted": self.cache.evicted,
+                "evicted": {why: objects for why, (objects, _bytes) in self.counting.evictions().items()},
                 **self.cache.losses(self._bad_pages()),
             },
         }
@@ -133,14 +150,13 @@ class Daemon:
         self.cache.forget_data_set(name)
 
     def _bad_pages(self) -> int:
-        """What reads of living sessions found to be wrong in the cache."""
-        slots = [session.spec.slot for session in self.sessions.all()]
-        return sum(counters.read(slot)["bad_pages"] for counters in self._counters for slot in slots)
+        """What reads found to be wrong in the cache."""
+        return sum(row["bad_pages"] for row in self.counting.by_data_set().values())
 
     async def describe(self, session: Session) -> dict[str, Any]:
         """One mount as `GET /v1/status` shows it."""
         cached = await self.cache.counts(session)
-        return mount_status(session, self.reads(session.spec.slot), cached)
+        return mount_status(session, self.reads(session), cached)
 
     async def _load(self, slot: int, inode: int) -> None:
         session = self.sessions.by_slot(slot)
@@ -196,16 +212,15 @@ class Daemon:
             await self._create_counters("worker", index)
         for index in range(int(self._config["fetchers"])):
             await self._create_counters("fetcher", index)
+        await self._create_counters("daemon", 0)
+        if "past" not in self._keeper.entries:
+            await self._keeper.keep(Entry("past", {"past": create_past()}))
 
     async def _create_counters(self, role: str, index: int) -> None:
         key = f"counters.{role}.{index}"
         if key not in self._keeper.entries:
             share = (Share(role, ("counters",), index),)
             await self._keeper.keep(Entry(key, {"counters": create_counters()}, {}, share))
-
-    def _open_counters(self) -> list[Counters]:
-        entries = self._keeper.entries
-        return [Counters(e.fds["counters"]) for key, e in entries.items() if key.startswith("counters.")]
 
     def _task(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -218,6 +233,25 @@ class Daemon:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("daemon failed", error=repr(error), exc_info=error)
             os._exit(70)
+
+
+class _Told:
+    """Who hears of sessions: their counts, then the cache."""
+
+    def __init__(self, counting: Counting, cache: CacheService) -> None:
+        self._counting = counting
+        self._cache = cache
+
+    def data_set_known(self, data_set: DataSet) -> None:
+        self._cache.data_set_known(data_set)
+
+    def session_added(self, spec: SessionSpec) -> None:
+        self._counting.began(spec)
+        self._cache.session_added(spec)
+
+    def session_ended(self, spec: SessionSpec) -> None:
+        self._counting.ended(spec)
+        self._cache.session_ended(spec)
 
 
 def _unforeseen(error: Exception) -> StokerError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
@@ -23,8 +22,8 @@ log = structlog.get_logger("stoker.cache")
 _BUSY_ANSWER_S = 2.0  # a fetcher answers in microseconds; one that is stopped keeps its objects for this round
 
 
-class Eviction:
-    """`run` does jobs of the owner, one group at a time. `counts`: objects evicted, by reason."""
+class EvictionRounds:
+    """`run` does jobs of the owner, one group at a time; `on_evicted` is told why how many objects and bytes went."""
 
     def __init__(
         self,
@@ -33,6 +32,7 @@ class Eviction:
         control: Control,
         fetchers: int,
         run: Callable[[Iterable[Job]], Awaitable[None]],
+        on_evicted: Callable[[Why, int, int], None],
     ) -> None:
         self._owner = owner
         self._keeper = keeper
@@ -40,7 +40,7 @@ class Eviction:
         self._fetchers = fetchers
         self._run = run
         self._opens: dict[str, OpenTable] = {}
-        self.counts: Counter[Why] = Counter()
+        self._on_evicted = on_evicted
 
     def session_ended(self, session_id: str) -> None:
         if (table := self._opens.pop(session_id, None)) is not None:
@@ -58,9 +58,9 @@ class Eviction:
                 await self._run([job])
             finally:
                 self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
-            for why, count in job.evicted().items():
-                self.counts[why] += count
-                log.info("evicted", objects=count, tier=job.tier.root, reason=why)
+            for why, (objects, nbytes) in job.evicted().items():
+                self._on_evicted(why, objects, nbytes)
+                log.info("evicted", objects=objects, bytes=nbytes, tier=job.tier.root, reason=why)
             any_gone = any_gone or bool(job.gone)
         return any_gone
 

@@ -34,6 +34,8 @@ class Generations:
 
     def __init__(self, state_dir: str) -> None:
         self._root = os.path.join(state_dir, "manifests")
+        self.on_answered: Callable[[int, int], None] = lambda *_: None
+        """Hears a status, and how often a store answered with it."""
 
     async def list_sources(self, resolved: Resolved, progress: Callable[[int], None]) -> Generation:
         """List the sources now. `progress` hears how many objects have been listed. Raises StokerError.
@@ -48,6 +50,9 @@ class Generations:
             async for line in lines:
                 if line["state"] == "listing":
                     progress(int(line["objects"]))
+                elif line["state"] == "answered":
+                    for status, count in line["statuses"].items():
+                        self.on_answered(int(status), int(count))
                 elif line["state"] == "done":
                     return Generation(line["digest"], line["path"], tuple(line.get("contacted", ())))
                 else:

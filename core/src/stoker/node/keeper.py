@@ -35,6 +35,7 @@ class Keeper:
         self._kept: dict[str, asyncio.Event] = {}
         self._unanswered: int | None = None  # questions; None before it said anything: it may take long to start
         self._supervisor: subprocess.Popen[bytes] | None = None
+        self.on_replaced: Callable[[], None] = lambda: None
         self.on_orphan: Callable[[str], None] = self.drop  # what ends a session that no worker served for too long
 
     async def run(self) -> None:
@@ -120,5 +121,6 @@ class Keeper:
         log.warning("supervisor ended; starting another")
         self._unanswered = None
         self._supervisor, channel = start_supervisor(self._config)
+        self.on_replaced()
         self._channel = AsyncChannel(channel)
         hand_over(self._channel, self.entries, self._wanted)

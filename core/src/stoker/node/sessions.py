@@ -74,10 +74,11 @@ class Sessions:
     def recover(self) -> None:
         """After a crash of the daemon: the mounts that the supervisor kept. Jobs, and their sessions, ended with it."""
         for entry in [e for e in self._keeper.entries.values() if e.key.startswith("session.")]:
+            spec = SessionSpec.from_json(entry.data["spec"])
             if not entry.data["mountpoint"]:
+                self._listeners.session_ended(spec)
                 self._keeper.drop(entry.key)
             else:
-                spec = SessionSpec.from_json(entry.data["spec"])
                 manifest = Manifest.open(spec.manifest_path)
                 session = Session(spec, manifest, entry.data["mountpoint"], entry.data["document"])
                 self._sessions[spec.slot] = session
@@ -166,8 +167,8 @@ class Sessions:
         """Forget a session whose connection is gone or that only a job used."""
         if self._sessions.pop(session.spec.slot, None) is None:
             return
+        self._listeners.session_ended(session.spec)  # first: its counts are kept before it is forgotten
         self._keeper.drop(session.key)
-        self._listeners.session_ended(session.spec)
         if session.mountpoint:
             self._table.remove(session.mountpoint)
         used = [other.spec.manifest_path for other in self._sessions.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     s3_bind: str = "127.0.0.1"
     s3_workers: int = Field(0, ge=0, le=64)
     idle_exit_seconds: float = 0.0
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    metrics_address: str = "127.0.0.1"
     runtime_file: str = ""
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +22,10 @@ class Reads:
     errors: int = 0
 
     @classmethod
-    def sum(cls, counters: Iterable[Mapping[str, int]]) -> Reads:
-        """Over all workers and fetchers."""
-        read = hit = source = errors = 0
-        for values in counters:
-            read += values["read_bytes"]
-            hit += values["hit_bytes"]
-            source += values["source_bytes"]
-            errors += values["errors"]
-        return cls(read, hit, source, errors)
+    def of(cls, counts: Mapping[str, int]) -> Reads:
+        """Of the counts of a session, over all workers and fetchers."""
+        hit = counts["hit_bytes"]
+        return cls(hit + counts["miss_bytes"], hit, counts["source_bytes"], counts["errors"])
 
     @property
     def hit_ratio(self) -> float | None:

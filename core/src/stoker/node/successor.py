@@ -65,15 +65,16 @@ class ThirdHolder:
         if (entry := self.entries.pop(key, None)) is not None:
             entry.close()
 
-    def revive(self) -> None:
-        """Start a supervisor if there is neither one nor a daemon that will, and no other worker is about to."""
+    def revive(self) -> bool:
+        """Start a supervisor if there is neither one nor a daemon that will, and no other worker is about to. Whether
+        that was done."""
         if self._supervisor is not None and self._supervisor.poll() is None:
-            return
+            return False
         if self._lives("daemon") or self._lives("supervisor"):
-            return
+            return False
         lock = try_role(self._config["run_dir"], "revive", 0, timeout_s=0)
         if lock is None:
-            return
+            return False
         log.warning("supervisor and daemon ended; starting another supervisor")
         self._supervisor, channel = start_supervisor(self._config)
         wanted = {"fetcher": int(self._config["fetchers"]), "worker": int(self._config["fuse_workers"])}
@@ -82,6 +83,7 @@ class ThirdHolder:
         with contextlib.suppress(ChannelClosedError):
             hand_over(channel, self.entries, wanted)
         threading.Thread(target=_flush, args=(channel, lambda: os.close(lock)), daemon=True).start()
+        return True
 
     def _lives(self, role: str) -> bool:
         pidfd = living(self._config["run_dir"], role, 0)

@@ -26,6 +26,7 @@ from stoker.ipc.channel import Channel, ChannelClosedError, listen
 from stoker.node.alive import living, try_role
 from stoker.node.forks import Template
 from stoker.node.loop import Loop
+from stoker.node.plainlog import PlainLog
 from stoker.node.statefolder import forget_processes, leave_start_error, take_state
 from stoker.node.store import Entry
 
@@ -67,8 +68,10 @@ class Supervisor:
     _handed: bool = False
     _guests: list[Channel] = field(default_factory=list)
     _template: Template = field(init=False)
+    log: PlainLog = field(init=False)
 
     def __post_init__(self) -> None:
+        self.log = PlainLog("supervisor-0", self.config.get("log_level", "info"))
         self._template = Template(self._loop, self._on_forked, self._on_template_lost)
 
     def run(self) -> int:
@@ -177,7 +180,7 @@ class Supervisor:
             self._loop.forget(child.channel.fileno())
             child.channel.close()
             child.channel = None
-        print(json.dumps({"event": "process ended", "role": key[0], "index": key[1]}), file=sys.stderr, flush=True)
+        self.log.line("info" if self.stopping else "warning", "process ended", process=f"{key[0]}-{key[1]}")
 
     def _hold(self, key: Key, child: Child) -> None:
         """No worker serves these clones for a while: keep the requests for it, answer only interrupts."""
@@ -198,8 +201,8 @@ class Supervisor:
             return
         waited = time.monotonic() - max(child.died for child in workers)
         for entry in [e for e in self.store.values() if waited > e.data.get("orphanTimeout", float("inf"))]:
-            event = {"event": "no worker served the session; it is aborted", "key": entry.key, "seconds": round(waited)}
-            print(json.dumps(event), file=sys.stderr, flush=True)
+            text = "no worker served the session; it is aborted"
+            self.log.line("error", text, data_set=entry.data["spec"]["data_set"], reason="Timeout", key=entry.key)
             self._drop(entry.key)
             daemon = self.children.get(DAEMON)
             if daemon is not None and daemon.channel is not None:  # it holds the descriptors too
@@ -331,6 +334,7 @@ def main(arguments: list[str]) -> int:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # of its children too: clones, files, sockets
     supervisor = Supervisor(json.loads(arguments[0]))
+    sys.excepthook = supervisor.log.failed
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGINT, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGALRM, lambda *_: supervisor.kill_all())

@@ -12,10 +12,11 @@ import os
 import select
 import signal
 import sys
-import traceback
+from types import TracebackType
 from typing import Any
 
 from stoker.ipc.channel import Channel, ChannelClosedError
+from stoker.node.plainlog import PlainLog
 
 
 def serve(channel: Channel) -> None:
@@ -63,11 +64,18 @@ def _child(channel: Channel, message: dict[str, Any], fds: list[int], run_role: 
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
-        traceback.print_exc()
+        PlainLog(f"{message['role']}-{message['index']}").failed(*_failure())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _failure() -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    kind, error, trace = sys.exc_info()
+    assert kind is not None
+    assert error is not None
+    return kind, error, trace
 
 
 def _reap() -> None:
@@ -80,4 +88,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the supervisor decides
     import socket
 
+    sys.excepthook = PlainLog("template-0").failed
     serve(Channel(socket.socket(fileno=int(sys.argv[1]))))

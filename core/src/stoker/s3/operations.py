@@ -144,7 +144,6 @@ class Operations:
             await response.prepare(request)
             await response.write_eof()
             return response
-        self._reads.count(body)
         try:
             if body.stop - body.start <= SMALL:
                 data = await small(self._reads, body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -87,12 +88,6 @@ class Reads:
         """Whether an answer uses this cache file."""
         return (oid, incarnation) in self._held
 
-    def count(self, wanted: Range) -> None:
-        """One request, whatever its pieces are."""
-        slot = wanted.bucket.spec.slot
-        self.counters.add(slot, Counter.READS, 1)
-        self.counters.add(slot, Counter.READ_BYTES, wanted.stop - wanted.start)
-
     def count_error(self, wanted: Range) -> None:
         self.counters.add(wanted.bucket.spec.slot, Counter.ERRORS, 1)
 
@@ -126,16 +121,17 @@ class Reads:
 
     def cached(self, wanted: Range) -> Piece | None:
         """The piece when all of it is in the cache now."""
+        began = time.monotonic()
         piece = self._cached(wanted)
         if piece is not None:
-            self.counters.add(wanted.bucket.spec.slot, Counter.HIT_BYTES, wanted.stop - wanted.start)
+            self.counters.hit(wanted.bucket.spec.slot, wanted.stop - wanted.start, time.monotonic() - began)
         return piece
 
     async def bring(self, wanted: Range, *, bad: bool = False) -> Piece:
         """The piece, from wherever it is. `bad`: what the cache holds of it is wrong. Raises StokerError."""
         if not bad and (piece := self.cached(wanted)) is not None:
             return piece
-        length = wanted.stop - wanted.start
+        began, length = time.monotonic(), wanted.stop - wanted.start
         give = await self._room.take(length)
         piece = None
         try:
@@ -146,6 +142,7 @@ class Reads:
         finally:
             if piece is None or piece.hit is not None:
                 give()  # in a file, not in memory
+        self.counters.miss(wanted.bucket.spec.slot, length, time.monotonic() - began)
         return piece
 
     def _cached(self, wanted: Range) -> Piece | None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.api.redact import hide, hide_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ class Credentials:
     config_file: str = ""
     credentials_file: str = ""
 
+    def __post_init__(self) -> None:
+        hide(self.access_key, self.secret_key, self.session_token)
+
     def to_json(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -75,6 +79,10 @@ class SourceSpec:
     credentials: Credentials = Credentials()
     one_file: bool = False
     """The uri names an object, whatever is below it (`type: uri_file`)."""
+
+    def __post_init__(self) -> None:
+        for uri in (self.uri, *self.replicas):
+            hide_query(uri)
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

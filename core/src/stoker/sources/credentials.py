@@ -16,6 +16,7 @@ import botocore.exceptions
 import botocore.session
 
 from stoker.api.reasons import Reason
+from stoker.api.redact import hide
 from stoker.api.resolve import ResolvedSource
 from stoker.sources.base import Credentials, SourceError
 
@@ -28,6 +29,9 @@ class Keys:
     secret_key: str = field(repr=False)
     token: str = field(default="", repr=False)
     expires: datetime | None = None
+
+    def __post_init__(self) -> None:
+        hide(self.access_key, self.secret_key, self.token)
 
 
 class KeyRing:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Iterator
 from stoker.api.globs import Selection
 from stoker.api.reasons import Reason
 from stoker.api.uri import Uri
+from stoker.sources import answered
 from stoker.sources.base import PIECE, ObjectEntry, ObjectVersion, SourceError, SourceSpec
 from stoker.sources.checked import Wanted
 from stoker.sources.selection import chosen
@@ -86,6 +87,7 @@ class FileSource:
             return
         wanted = Wanted(version, start, stop, f"file://{printable(version.key)}")
         descriptor = await asyncio.to_thread(_opened, wanted)
+        answered.tell(200)
         try:
             for offset in range(start, stop, piece):
                 yield await asyncio.to_thread(_piece, descriptor, wanted, offset, min(piece, stop - offset))

@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from stoker.api.reasons import Reason
+from stoker.sources import answered
 from stoker.sources.base import SourceError
 
 CONNECT_TIMEOUT_S = 5.0
@@ -45,6 +46,7 @@ class HttpClient:
                 method, URL(url, encoded=True), headers=sent, allow_redirects=False, proxy=proxy_of(url)
             ) as response:
                 self.answered = True
+                answered.tell(response.status)
                 yield response
 
     def _open(self) -> aiohttp.ClientSession:

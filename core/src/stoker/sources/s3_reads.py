@@ -17,6 +17,7 @@ from obstore.store import S3Store
 from yarl import URL
 
 from stoker.api.reasons import Reason
+from stoker.sources import answered
 from stoker.sources.base import SourceError
 from stoker.sources.checked import Wanted, is_encoded
 from stoker.sources.credentials import Keys
@@ -107,7 +108,13 @@ class ObstoreReader:
         if etag and not is_weak(etag):
             options["if_match"] = f'"{etag}"'
         store = await self._opened()
-        result = await obstore.get_async(store, wanted.version.key.decode(), options=options)
+        try:
+            result = await obstore.get_async(store, wanted.version.key.decode(), options=options)
+        except _FAULTS as error:
+            if (status := _STATUS.search(str(error))) is not None:
+                answered.tell(int(status[1]))
+            raise
+        answered.tell(200)
         meta = result.meta
         start, stop = result.range
         modified = int(meta["last_modified"].timestamp()) * 1_000_000_000
