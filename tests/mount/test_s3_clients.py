@@ -83,15 +83,17 @@ def stoker(tmp_path: Path) -> Path:
     return command.parent
 
 
-def test_every_command_of_the_page_runs(programs: Path, stoker: Path, store: ScriptedStore, scratch: Path) -> None:
+def test_every_command_of_the_page_runs(
+    programs: Path, stoker: Path, scripted_store: ScriptedStore, scratch: Path
+) -> None:
     """docs/S3.md from its first line to its last, as one shell would run it."""
     root = next(parent for parent in Path(__file__).parents if (parent / "pyproject.toml").exists())
     blocks = re.findall(r"```(sh|python)\n(.*?)```", (root / "docs" / "S3.md").read_text(), re.DOTALL)
     assert [language for language, _ in blocks] == ["sh", "python", "sh", "sh"]
     lines = [text if language == "sh" else f"python3 - <<'END'\n{text}END\n" for language, text in blocks]
     (scratch / "data").mkdir()
-    store.put("page/train/a.bin", b"0123456789 and more")
-    (scratch / "dataset.yaml").write_text(json.dumps(data_set("imagenet", store.source("page/"))))
+    scripted_store.put("page/train/a.bin", b"0123456789 and more")
+    (scratch / "dataset.yaml").write_text(json.dumps(data_set("imagenet", scripted_store.source("page/"))))
     with serving_node(scratch, AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any") as node:
         script = "set -eu\n" + "".join(lines).replace("9600", str(free_port()))
         # The programs' own python is not wanted: the page's needs boto3.
