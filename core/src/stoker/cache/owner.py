@@ -262,8 +262,7 @@ class CacheOwner:
         return sum(len(table.occupied()) for table in self._tables), sum(table.slots for table in self._tables)
 
     def counts(self, objects: Iterable[tuple[bytes, int]]) -> tuple[int, int]:
-        """(files complete, bytes present) of these (object id, size); as of the last commit. 1 us each: feed it in
-        pieces, and name an object once."""
+        """(files complete, bytes present) of (object id, size) pairs, each once, as of the last commit; 1 us each."""
         files = present = 0
         wanted: list[list[tuple[bytes, int]]] = [[] for _ in self.tiers]
         for oid, size in objects:

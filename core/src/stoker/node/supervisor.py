@@ -322,8 +322,6 @@ class Supervisor:
             self._guests.append(guest)
             self._loop.watch(guest.fileno(), lambda: self._drain(guest))
 
-    # --- the loop
-
     def _timeout(self) -> float:
         waiting = not self._template.running or any(child.pidfd < 0 for child in self.children.values())
         return 0.02 if waiting else 5.0
