@@ -95,7 +95,7 @@ def _signed(value: object) -> Quantity:
 
 def _percent(value: object) -> Percent | None:
     """`value` as a percentage, None when it is not written as one."""
-    match = re.fullmatch(r"([0-9]{1,3})%", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"([0-9]{1,2}|[1-9][0-9]{2})%", value) if isinstance(value, str) else None
     if match is None:
         return None
     if int(match[1]) > 100:
