@@ -61,3 +61,21 @@ def test_nothing_of_a_clone_is_left_open_when_it_ends(pool_fd: int) -> None:
     holder.close()
     assert kernel.recv(1) == b""  # the other side is closed
     kernel.close()
+
+
+def test_an_older_session_of_the_same_number_takes_nothing_from_a_newer_one(pool_fd: int) -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    for _kernel, clone in pairs:
+        clone.setblocking(False)
+    (_, old), (kernel, new) = pairs
+    holder = Holder(pool_fd)
+    holder.add(7, new.fileno(), made=2)
+    holder.add(7, old.fileno(), made=1)
+    holder.remove(7, made=1)
+    kernel.send(request(2))
+    holder.on_readable()
+    assert held(pool_fd) == [(7, request(2))]
+    holder.close()
+    for pair in pairs:
+        for end in pair:
+            end.close()

@@ -34,6 +34,7 @@ class Holder:
         self._pool = RequestPool(pool_fd)
         self._epoll = select.epoll()
         self._fds: dict[int, int] = {}
+        self._made: dict[int, int] = {}
         self._pending: dict[RequestKey, Held] = {}
         for left in self._pool.left():
             record = left.record if left.record >= 0 else self._take(left.session)
@@ -44,18 +45,26 @@ class Holder:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def add(self, session: int, fd: int) -> None:
-        """Hold the requests of one session's clone too; one that was told before takes the place of what it was.
+    def add(self, session: int, fd: int, made: int = 0) -> None:
+        """Hold the requests of one session's clone too. Of two sessions with one number the older has ended: the one
+        `made` later, or told again, takes the place of what it was.
 
         By a duplicate: epoll goes on to report a descriptor that was closed before it was taken out, for as long as
         another process has the same clone.
         """
-        self.remove(session)
+        if made < self._made.get(session, 0):
+            return
+        self.remove(session, self._made.get(session, 0))
         own = self._fds[session] = os.dup(fd)
+        self._made[session] = made
         with contextlib.suppress(OSError):
             self._epoll.register(own, select.EPOLLIN)
 
-    def remove(self, session: int) -> None:
+    def remove(self, session: int, made: int = 0) -> None:
+        """It has ended; one that was made later and has its number by now stays."""
+        if made < self._made.get(session, 0):
+            return
+        self._made.pop(session, None)
         own = self._fds.pop(session, None)
         if own is not None:
             with contextlib.suppress(OSError):
@@ -75,7 +84,7 @@ class Holder:
                     break
                 except OSError as error:
                     if error.errno not in (errno.EINTR, errno.ENOENT):
-                        self.remove(session)
+                        self.remove(session, self._made[session])
                         break
                     continue
                 self._on_request(session, fd)
@@ -99,7 +108,7 @@ class Holder:
     def close(self) -> None:
         """Stop; the requests stay in the pool for the next worker."""
         for session in list(self._fds):
-            self.remove(session)
+            self.remove(session, self._made[session])
         self._epoll.close()
 
     def _on_request(self, session: int, fd: int) -> None:

@@ -17,6 +17,9 @@ class Third(Protocol):
 
     def drop(self, key: str) -> None: ...
 
+    def kept(self) -> list[str]:
+        """Of all that is kept."""
+
     def revive(self) -> bool:
         """Called again and again while the supervisor is away. Whether one was started."""
 

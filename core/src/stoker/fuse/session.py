@@ -26,8 +26,9 @@ class Session:
     It duplicates what it needs of the descriptors.
     """
 
-    def __init__(self, spec: SessionSpec, fds: dict[str, int], index: int) -> None:
+    def __init__(self, spec: SessionSpec, fds: dict[str, int], index: int, made: int = 0) -> None:
         self.spec = spec
+        self.made = made
         self.slot = spec.slot
         self.fd = os.dup(fds[f"clone.{index}"])
         self.opens = OpenTable(os.dup(fds["opens"]), partial(kernel.close_backing, self.fd))
@@ -42,7 +43,7 @@ class Session:
     @classmethod
     def from_entry(cls, data: dict[str, Any], fds: dict[str, int], index: int) -> Session:
         """From what the keeper sends: the session's spec and this worker's descriptors."""
-        return cls(SessionSpec.from_json(data["spec"]), fds, index)
+        return cls(SessionSpec.from_json(data["spec"]), fds, index, data["made"])
 
     def object(self, inode: int) -> File:
         """The object behind a file, remembered."""

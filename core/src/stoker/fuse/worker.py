@@ -53,6 +53,7 @@ class Worker:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._sessions: dict[int, Session] = {}
         self._keys: dict[str, int] = {}
+        self._said: set[str] = set()
         self._paused = False
         self._running = True
         self._pool = RequestPool(parts.pool)
@@ -78,10 +79,13 @@ class Worker:
     def add_session(self, key: str, data: dict[str, Any], fds: dict[str, int]) -> None:
         """Serve one more connection; one that is served already (the keeper said it again) changes nothing.
 
-        A session that had its slot has ended: a keeper died before it could say so. The descriptors stay the caller's.
+        Of two that have one slot the older has ended: a keeper died before it could say so. The descriptors stay the
+        caller's.
         """
         slot = int(data["slot"])
         for other in [other for other, its in self._keys.items() if its == slot and other != key]:
+            if self._sessions[slot].made > data["made"]:
+                return
             self._end_session(other)
         if slot in self._sessions or not data["mountpoint"]:
             return
@@ -235,7 +239,14 @@ class Worker:
     # --- messages
 
     def _on_keeper(self, message: Message, fds: list[int]) -> None:
-        if message["op"] == "keep":
+        if message["op"] == "everything":  # follows, up to `ready`: what is not in it has ended meanwhile
+            self._said = set()
+        elif message["op"] == "ready":
+            for key in [key for key in self._third.kept() if key not in self._said]:
+                self._end_session(key)
+                self._third.drop(key)
+        elif message["op"] == "keep":
+            self._said.add(message["key"])
             self._third.keep(message, fds)
             if message["key"].startswith("session."):
                 self.add_session(message["key"], message["data"], dict(zip(message["names"], fds, strict=True)))

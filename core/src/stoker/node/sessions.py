@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -73,9 +74,11 @@ class Sessions:
 
     def recover(self) -> None:
         """After a crash of the daemon: the mounts that the supervisor kept. Jobs, and their sessions, ended with it."""
-        for entry in [e for e in self._keeper.entries.values() if e.key.startswith("session.")]:
+        entries = [entry for entry in self._keeper.entries.values() if entry.key.startswith("session.")]
+        for entry in sorted(entries, key=lambda entry: entry.data["made"], reverse=True):
             spec = SessionSpec.from_json(entry.data["spec"])
-            if not entry.data["mountpoint"]:
+            # Of two that have one slot the older has ended: who kept it had not heard of that.
+            if not entry.data["mountpoint"] or spec.slot in self._sessions:
                 self._listeners.session_ended(spec)
                 self._keeper.drop(entry.key)
             else:
@@ -229,6 +232,7 @@ class Sessions:
         self._sessions[spec.slot] = session
         data = {
             "slot": spec.slot,
+            "made": time.time_ns(),
             "spec": spec.to_json(),
             "mountpoint": session.mountpoint,
             "document": session.document,

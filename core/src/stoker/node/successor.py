@@ -61,6 +61,9 @@ class ThirdHolder:
             old.close()
         self.entries[entry.key] = entry
 
+    def kept(self) -> list[str]:
+        return list(self.entries)
+
     def drop(self, key: str) -> None:
         if (entry := self.entries.pop(key, None)) is not None:
             entry.close()

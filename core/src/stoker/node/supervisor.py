@@ -145,6 +145,7 @@ class Supervisor:
 
     def _greet(self, key: Key, channel: Channel) -> None:
         """Send a child everything that is for it, then `ready`."""
+        self._send(channel, lambda: channel.send({"op": "everything"}))
         for entry in self.store.values():
             if (names := entry.names_for(*key)) is not None:
                 self._send(channel, partial(entry.send, channel, names))
@@ -191,7 +192,7 @@ class Supervisor:
         holder = child.holder = Holder(pool.fds["pool"])
         for entry in self.store.values():
             if (fd := entry.fds.get(f"clone.{index}")) is not None:
-                holder.add(entry.data["slot"], fd)
+                holder.add(entry.data["slot"], fd, entry.data["made"])
         self._loop.watch(holder.fileno(), holder.on_readable)
 
     def _abort_orphans(self) -> None:
@@ -213,8 +214,6 @@ class Supervisor:
             self._loop.forget(child.holder.fileno())
             child.holder.close()
             child.holder = None
-
-    # --- messages
 
     def _drain(self, channel: Channel) -> None:
         with contextlib.suppress(ChannelClosedError):
@@ -251,7 +250,7 @@ class Supervisor:
                 channel = child.channel
                 self._send(channel, partial(entry.send, channel, names))
             if child.holder is not None and (fd := entry.fds.get(f"clone.{key[1]}")) is not None:
-                child.holder.add(entry.data["slot"], fd)
+                child.holder.add(entry.data["slot"], fd, entry.data["made"])
 
     def _drop(self, key: str) -> None:
         entry = self.store.pop(key, None)
@@ -259,7 +258,7 @@ class Supervisor:
             return
         for child_key, child in self.children.items():
             if child.holder is not None:
-                child.holder.remove(entry.data.get("slot", -1))
+                child.holder.remove(entry.data.get("slot", -1), entry.data.get("made", 0))
             if child_key != DAEMON and child.channel is not None and entry.names_for(*child_key) is not None:
                 channel = child.channel
                 self._send(channel, partial(channel.send, {"op": "drop", "key": key}))
