@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from servers.mounts import IMPATIENT
 from servers.node import Node, data_set, processes_of, wait_for
 from servers.s3 import from_source, keys, mounted, read, refused, send, serving_node
 from servers.scenarios import refuses
@@ -31,7 +32,6 @@ NOT_DONE = {
     ("GET", "/ds/big?versionId=7"): (404, "NoSuchVersion"),
     ("GET", "/ds?max-keys=x"): (400, "InvalidArgument"),
 }
-IMPATIENT = {"retries": 1, "requestTimeout": "1s"}
 
 
 @pytest.fixture

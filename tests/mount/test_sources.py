@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from servers.mounts import IMPATIENT
 from servers.node import Node, data_set
 from servers.scenarios import never_answers, refuses
 from servers.scripted_store import BUCKET, Response, ScriptedStore, running_store
@@ -17,7 +18,6 @@ from servers.stores import Store
 
 pytestmark = pytest.mark.fuse
 
-IMPATIENT = {"retries": 1, "requestTimeout": "1s"}
 MANY = 100_000
 
 

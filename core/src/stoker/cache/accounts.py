@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker.cache.ledger import COMMON, NO_LIMIT, UNLIMITED, Amount
+from stoker.cache.ledger import COMMON, NO_LIMIT, UNLIMITED, Amount, total
 from stoker.cache.tier import Tier
 
 
@@ -60,23 +60,16 @@ class Accounts:
             return NO_LIMIT
         capacity = Amount()
         if policy.bytes < 0:
-            for tier in self._tiers:
-                capacity += tier.ledger.capacity(tier.free())
+            capacity = total(tier.ledger.capacity(tier.free()) for tier in self._tiers)
         return policy.limit(capacity)
 
     def held(self, account: int) -> Amount:
         """All that counts for it, credit and unlinked files too."""
-        total = Amount()
-        for tier in self._tiers:
-            total += tier.ledger.held_by(account)
-        return total
+        return total(tier.ledger.held_by(account) for tier in self._tiers)
 
     def charged(self, account: int) -> Amount:
         """What it has in the index: what eviction can free."""
-        total = Amount()
-        for tier in self._tiers:
-            total += tier.ledger.charged.get(account, Amount())
-        return total
+        return total(tier.ledger.charged.get(account, Amount()) for tier in self._tiers)
 
     def room(self, account: int) -> Amount:
         """What may still be granted to it."""

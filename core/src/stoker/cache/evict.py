@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from stoker.cache.accounts import Accounts
 from stoker.cache.index import IndexTxn
 from stoker.cache.jobs import Common, EvictJob
-from stoker.cache.ledger import COMMON, Amount
+from stoker.cache.ledger import COMMON, Amount, total
 from stoker.cache.record import ObjectRecord
 from stoker.cache.shares import Claim, Share, Why, eligible, goal, shares
 from stoker.cache.tier import Tier
@@ -90,7 +90,7 @@ class Evictions:
             return shares(claims, needed, None)
         campaign = self._campaigns[tier.number]
         if wishes:
-            wanted = Amount(sum(w.bytes for w in wishes.values()), sum(w.inodes for w in wishes.values()))
+            wanted = total(wishes.values())
             needed = tier.ledger.must_free_for(wanted, tier.free())
             campaign.highest = max(self._accounts.policy(account).priority for account in wishes)
             campaign.left = goal(eligible(claims, campaign.highest), wanted, needed, tier.ledger.limits.low)

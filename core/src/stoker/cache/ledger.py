@@ -96,12 +96,12 @@ class Ledger:
 
     def granted(self) -> Amount:
         """All credit that is not indexed yet."""
-        return _sum(self.outstanding.values())
+        return total(self.outstanding.values())
 
     @property
     def zombies(self) -> Amount:
         """All that is unlinked and maybe open."""
-        return _sum(self.unlinked.values())
+        return total(self.unlinked.values())
 
     def held(self) -> Amount:
         """Everything that counts."""
@@ -109,7 +109,7 @@ class Ledger:
 
     def held_by(self, account: int) -> Amount:
         """Everything that counts for one account."""
-        credit = _sum(amount for (_, whose), amount in self.outstanding.items() if whose == account)
+        credit = total(amount for (_, whose), amount in self.outstanding.items() if whose == account)
         return self.charged.get(account, Amount()) + self.unlinked.get(account, Amount()) + credit
 
     def capacity(self, free: Amount) -> Amount:
@@ -193,7 +193,8 @@ class Ledger:
         return (self.indexed + self.fixed - target).at_least_nothing()
 
 
-def _sum(amounts: Iterable[Amount]) -> Amount:
+def total(amounts: Iterable[Amount]) -> Amount:
+    """All of them together."""
     nbytes = inodes = 0
     for amount in amounts:
         nbytes += amount.bytes

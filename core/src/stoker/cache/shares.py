@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stoker.cache.ledger import Amount
+from stoker.cache.ledger import Amount, total
 
 
 class Why(StrEnum):
@@ -88,10 +88,9 @@ def above_level(held: Sequence[int], needed: int) -> list[int]:
 def goal(claims: Sequence[Claim], wanted: Amount, needed: Amount, low: float) -> Amount:
     """How much to free at once when `wanted` was refused and `needed` would bring the whole disk to its low mark: of
     those that may have to give, the same part as of the whole, so that few are not emptied for the rest."""
-    nbytes = sum(claim.held.bytes for claim in claims)
-    inodes = sum(claim.held.inodes for claim in claims)
-    part = Amount(min(needed.bytes, int(nbytes * (1 - low))), min(needed.inodes, int(inodes * (1 - low))))
-    return Amount(max(part.bytes, min(wanted.bytes, needed.bytes)), max(part.inodes, min(wanted.inodes, needed.inodes)))
+    held, least = total(claim.held for claim in claims), wanted.smaller(needed)
+    part = Amount(int(held.bytes * (1 - low)), int(held.inodes * (1 - low))).smaller(needed)
+    return Amount(max(part.bytes, least.bytes), max(part.inodes, least.inodes))
 
 
 def _groups(claims: Sequence[Claim]) -> Iterator[list[Claim]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -87,14 +88,7 @@ class HiddenTable:
 
     def seek(self, key: bytes) -> int:
         """How many keys come before `key`."""
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self._key(middle) < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.count), key, key=self._key)
 
     def find(self, key: bytes) -> int | None:
         number = self.seek(key)

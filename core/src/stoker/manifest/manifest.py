@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -149,14 +150,7 @@ class Manifest:
     def seek(self, parent: int, name: bytes) -> int:
         """How many children of the directory `parent` have a name before `name`: an offset for `children`."""
         first, end = self._children_of(parent, self.record(parent))
-        low, high = first, end
-        while low < high:
-            middle = (low + high) // 2
-            if self.name(middle) < name:
-                low = middle + 1
-            else:
-                high = middle
-        return low - first
+        return bisect_left(range(first, end), name, key=self.name)
 
     def hidden_inode(self, number: int) -> int:
         """A number for `object`, `etag` and `archived` of a hidden object. No directory has it."""

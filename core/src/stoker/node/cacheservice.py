@@ -24,7 +24,6 @@ from stoker.cache.layout import PAGE, fetcher_of
 from stoker.cache.ledger import Amount
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
-from stoker.cache.shares import Why
 from stoker.cache.tier import Tier
 from stoker.fetch.files import file_of
 from stoker.fetch.session import SessionSpec
@@ -73,9 +72,7 @@ class CacheService:
         self.data_sets = DataSets(config["state_dir"])
         for data_set in self.data_sets.load():
             owner.register(data_set.full_name, policy_of(data_set))
-        self.on_evicted: Callable[[Why, int, int], None] = lambda *_: None
-        told = lambda *what: self.on_evicted(*what)  # noqa: E731 - it is set later
-        self._eviction = EvictionRounds(owner, keeper, self._control, self._fetchers, self._run, told)
+        self.eviction = EvictionRounds(owner, keeper, self._control, self._fetchers, self._run)
         self.on_bad_pages: Callable[[int], None] = lambda _: None
         self.on_pace: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
 
@@ -139,7 +136,7 @@ class CacheService:
 
     def session_ended(self, spec: SessionSpec) -> None:
         self._counted.pop(spec.id, None)
-        self._eviction.session_ended(spec.id)
+        self.eviction.session_ended(spec.id)
         self._control.tell_fetchers({"op": "session-end", "id": spec.id, "slot": spec.slot})
 
     def fetcher_of(self, session: Session, inode: int) -> int:
@@ -270,7 +267,7 @@ class CacheService:
             self._wake.clear()
             await self._reopen()
             await self._commit()
-            if await self._eviction.round(self._sessions.all() if self._sessions is not None else []):
+            if await self.eviction.round(self._sessions.all() if self._sessions is not None else []):
                 self._wake.set()  # another round at once, until there is room
 
     async def _reopen(self) -> None:

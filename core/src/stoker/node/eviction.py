@@ -32,7 +32,6 @@ class EvictionRounds:
         control: Control,
         fetchers: int,
         run: Callable[[Iterable[Job]], Awaitable[None]],
-        on_evicted: Callable[[Why, int, int], None],
     ) -> None:
         self._owner = owner
         self._keeper = keeper
@@ -40,7 +39,7 @@ class EvictionRounds:
         self._fetchers = fetchers
         self._run = run
         self._opens: dict[str, OpenTable] = {}
-        self._on_evicted = on_evicted
+        self.on_evicted: Callable[[Why, int, int], None] = lambda *_: None
 
     def session_ended(self, session_id: str) -> None:
         if (table := self._opens.pop(session_id, None)) is not None:
@@ -59,7 +58,7 @@ class EvictionRounds:
             finally:
                 self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
             for why, (objects, nbytes) in job.evicted().items():
-                self._on_evicted(why, objects, nbytes)
+                self.on_evicted(why, objects, nbytes)
                 log.info("evicted", objects=objects, bytes=nbytes, tier=job.tier.root, reason=why)
             any_gone = any_gone or bool(job.gone)
         return any_gone

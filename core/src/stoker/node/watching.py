@@ -47,7 +47,7 @@ class Watching:
         self._exposition = Exposition()
         self._paces = Paces(int(config["fuse_workers"]), counting.by_data_set, time.monotonic())
         cache.on_pace = self._paces.heard
-        cache.on_evicted = counting.own.evicted
+        cache.eviction.on_evicted = counting.own.evicted
         cache.on_bad_pages = counting.count_bad_pages
 
     async def run(self) -> None:

@@ -6,18 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from stoker.fetch.budget import Budget
+
 
 class Room:
     """`limit` bytes. What is larger than all of it is let through alone."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
+        self._budget = Budget(limit)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, count: int) -> Callable[[], None]:
         """Wait for room; the function that gives it back, which may be called again."""
-        if self._waiting or not self._fits(count):
+        if self._waiting or not self._budget.fits(count):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((count, turn))
             try:
@@ -27,7 +28,7 @@ class Room:
                     self._give(count)
                 raise
         else:
-            self._used += count
+            self._budget.take(count)
         given = False
 
         def give() -> None:
@@ -38,13 +39,10 @@ class Room:
 
         return give
 
-    def _fits(self, count: int) -> bool:
-        return self._used + count <= self._limit or not self._used
-
     def _give(self, count: int) -> None:
-        self._used -= count
-        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
+        self._budget.give(count)
+        while self._waiting and (self._waiting[0][1].done() or self._budget.fits(self._waiting[0][0])):
             count, turn = self._waiting.popleft()
             if not turn.done():
-                self._used += count
+                self._budget.take(count)
                 turn.set_result(None)
