@@ -42,6 +42,8 @@ def tree_of(objects: Mapping[bytes, Version]) -> Tree:
     tree = Tree()
     shown: dict[bytes, Version] = {}
     for key, version in objects.items():
+        if not key:
+            continue  # the marker of the source's own folder
         if (reason := hidden_reason(key)) is not None:
             tree.hidden[reason] += 1
             continue
