@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from stoker.cache.accounts import AccountPolicy
+from stoker.cache.amount import Amount
 from stoker.cache.credit import Credit, Grant
 from stoker.cache.jobs import EvictJob, Job
 from stoker.cache.layout import PAGE, object_id, object_path, page_count
-from stoker.cache.ledger import Amount, Limits
+from stoker.cache.ledger import Limits
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
 from stoker.cache.reader import BadPage, CacheReader
@@ -60,6 +61,7 @@ class CacheRig:
         self.configs = [TierConfig(root, limits) for root in roots]
         self.clock, self.events = Clock(), []
         self.boot = 1
+        self.mark = 0
         self.live: set[str] = set()
         self.policies = {OWNER: AccountPolicy()}
         self.why: Counter[Why] = Counter()
@@ -228,6 +230,17 @@ class CacheRig:
         job = EvictJob(self.owner.tiers[self.owner.tier_of(thing.oid)], self.owner._common)
         job.add(thing.oid, Why.Lru)
         self.do([job])
+
+    def pin(self, owner: str, things: Sequence[Thing]) -> None:
+        """These are all that a DataSet pins, from now on."""
+        self.mark += 1
+        account = self.owner.register(owner)
+        self.do(self.owner.pins.jobs(account, self.mark, [(thing.oid, thing.size) for thing in things]))
+        self.do(self.owner.pins.stale(account, self.mark))
+
+    def unpin(self, owner: str) -> None:
+        """A DataSet pins nothing any more."""
+        self.do(self.owner.pins.stale(self.owner.register(owner), 0))
 
     async def fill(self, thing: Thing, first: int, last: int, bad: bool = False, owner: str = OWNER) -> bool:
         """What a fetcher does for a request. False: it could not be stored."""

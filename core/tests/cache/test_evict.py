@@ -8,9 +8,10 @@ import pytest
 
 from rigs.cache import OWNER, CacheRig, Thing
 from stoker.cache.accounts import AccountPolicy
+from stoker.cache.amount import Amount
 from stoker.cache.index import IndexWriter
 from stoker.cache.layout import PAGE, owner_id
-from stoker.cache.ledger import Amount, Limits
+from stoker.cache.ledger import Limits
 from stoker.cache.shares import Why
 
 MIB = 1 << 20

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cache.ledger import LEAST_GRANT_BYTES, Amount, Ledger, Limits
+from stoker.cache.amount import Amount
+from stoker.cache.ledger import LEAST_GRANT_BYTES, Ledger, Limits
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rigs.cache import OWNER, CacheRig, Thing
 from stoker.cache.accounts import AccountPolicy
+from stoker.cache.amount import Amount
 from stoker.cache.fill import Fill
 from stoker.cache.layout import CHUNK, PAGE, owner_id
-from stoker.cache.ledger import Amount, Limits
+from stoker.cache.ledger import Limits
 from stoker.cache.reader import BadPage
 
 SIZES = (1, 4096, PAGE, PAGE + 1, 3 * PAGE - 5, 17 * PAGE, 70 * PAGE + 9, CHUNK + 2 * PAGE + 7)

@@ -36,7 +36,7 @@ def test_small_records_are_small() -> None:
 RECORDS = [
     (chunk_key(OID, 1), ChunkRecord(5, bytes(16), 9, 511, 511, 3, list(range(9))).pack(chunk_key(OID, 1)), ChunkRecord),
     (OID, ObjectRecord(5, 6, 7, 8, 9, (10,)).pack(OID), ObjectRecord),
-    (b"k", OwnerRecord(1, 2, 1, 1, "team/a").pack(b"k"), OwnerRecord),
+    (b"k", OwnerRecord(1, 2, 1, 1, name="team/a").pack(b"k"), OwnerRecord),
 ]
 
 

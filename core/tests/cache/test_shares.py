@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cache.ledger import Amount
+from stoker.cache.amount import Amount
 from stoker.cache.shares import Claim, Why, above_level, eligible, goal, shares
 
 A, B, C, D = 1, 2, 3, 4

@@ -11,10 +11,11 @@ import pytest
 
 from rigs.cache import OWNER, CacheRig, Clock, Thing
 from stoker.api.reasons import Reason
+from stoker.cache.amount import Amount
 from stoker.cache.credit import REFUSED_S, Credit, Grant
 from stoker.cache.fill import Written
 from stoker.cache.layout import CHUNK, PAGE, owner_id
-from stoker.cache.ledger import Amount, Limits
+from stoker.cache.ledger import Limits
 from stoker.cache.writer import FULL_RETRY_S
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stoker.api.reasons import Reason
-from stoker.cache.ledger import Amount
+from stoker.cache.amount import Amount
 from stoker.cache.owner import TierUsage
 from stoker.cache.shares import Why
 from stoker.fetch.counters import Counter, Counters, Node, create_counters

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker.cache.ledger import COMMON, NO_LIMIT, UNLIMITED, Amount, total
+from stoker.cache.amount import Amount, total
+from stoker.cache.ledger import COMMON, NO_LIMIT, UNLIMITED
 from stoker.cache.tier import Tier
 
 
@@ -70,6 +71,14 @@ class Accounts:
     def charged(self, account: int) -> Amount:
         """What it has in the index: what eviction can free."""
         return total(tier.ledger.charged.get(account, Amount()) for tier in self._tiers)
+
+    def movable(self, account: int) -> Amount:
+        """The part of that which is not pinned."""
+        return total(tier.ledger.movable(account) for tier in self._tiers)
+
+    def pinned(self, account: int) -> Amount:
+        """What its pins take when all of them are cached."""
+        return total(tier.ledger.pins.of(account).whole for tier in self._tiers)
 
     def room(self, account: int) -> Amount:
         """What may still be granted to it."""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.cache.ledger import COMMON, Amount
+from stoker.cache.amount import Amount
+from stoker.cache.ledger import COMMON
 
 BATCH_BYTES = 64 << 20
 """Asked for at once by an account that is used much: a second of a 500 MB/s link, and little beside any disk."""

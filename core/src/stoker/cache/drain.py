@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stoker.cache.amount import Amount
 from stoker.cache.edit import SlotWork
 from stoker.cache.layout import chunk_overhead, chunk_pages, pages_cost
-from stoker.cache.ledger import Amount
 from stoker.cache.presence import INODE_PAID, OVERHEAD_PAID, PresenceTable, Snapshot
 
 

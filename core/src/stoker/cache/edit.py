@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stoker.cache.amount import NOTHING, Amount
 from stoker.cache.index import IndexTxn
 from stoker.cache.layout import bits_bytes, charge, chunk_pages
-from stoker.cache.ledger import Amount
+from stoker.cache.pinbook import Pinned
+from stoker.cache.pinedit import PinEdit
 from stoker.cache.presence import Snapshot
 from stoker.cache.record import MAX_OWNERS, NO_BOOT, ChunkRecord, ObjectRecord, OwnerRecord, Totals
 
@@ -41,7 +43,8 @@ class SlotWork:
 class _Loaded:
     record: ObjectRecord
     place: tuple[int, int] | None
-    """Its place in the order of eviction as stored (payer, epoch); None for a new object."""
+    """Its place in the order of eviction as stored (payer, epoch); None for a new object, and one that is pinned."""
+    new: bool = False
     changed: bool = False
 
 
@@ -53,12 +56,26 @@ class IndexEdit:
     boot: bytes
     names: dict[int, str]
     totals: Totals = field(init=False)
+    pins: PinEdit = field(init=False)
     gone: list[Gone] = field(default_factory=list)
     _objects: dict[bytes, _Loaded] = field(default_factory=dict)
     _owners: dict[int, OwnerRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.totals = self.txn.totals() or Totals()
+        self.pins = PinEdit(self.txn, self.totals, self._owner)
+
+    def pin(self, oid: bytes, size: int, pinner: int, mark: int) -> None:
+        """A DataSet pins an object, cached or not: it leaves the order of eviction."""
+        self.pins.pin(oid, size, self._record(oid), pinner, mark)
+
+    def unpin(self, oid: bytes, size: int, pinner: int) -> None:
+        """A DataSet does not pin it any more."""
+        self.pins.unpin(oid, size, self._record(oid), pinner)
+
+    def is_pinned(self, oid: bytes) -> bool:
+        """Whether somebody pins an object that is cached."""
+        return self._load(oid) is not None and self.pins.pinned(oid)
 
     def fill(self, work: SlotWork, now: int) -> None:
         """Index the pages of a slot. An older incarnation makes room for a newer one; pages of an older one than is
@@ -104,6 +121,22 @@ class IndexEdit:
         self._charge(heir, record.accounted, 1)
         loaded.changed = True
 
+    def take_over(self, oid: bytes, payer: int, most: Amount) -> Amount:
+        """One of its owners is charged for an object from now on, if that is not too much; who was it keeps using it.
+        Returns what it is charged for now, and was not before."""
+        loaded = self._load(oid)
+        if loaded is None or payer not in loaded.record.owners[1:]:
+            return NOTHING
+        record = loaded.record
+        amount = Amount(record.accounted, 1)
+        if amount.smaller(most) != amount:
+            return NOTHING
+        self._charge(record.payer, -record.accounted, -1)
+        record.owners = (payer, *(owner for owner in record.owners if owner != payer))
+        self._charge(payer, record.accounted, 1)
+        loaded.changed = True
+        return amount
+
     def drop(self, oid: bytes) -> Gone | None:
         """Take an object out of the index."""
         loaded = self._load(oid)
@@ -118,6 +151,7 @@ class IndexEdit:
         self.txn.drop_chunks(oid)
         if loaded.place is not None:
             self.txn.displace(oid, *loaded.place)
+        if not loaded.new:
             self.txn.drop_object(oid)
         del self._objects[oid]
         gone = Gone(oid, record.incarnation, accounted, record.payer)
@@ -152,11 +186,13 @@ class IndexEdit:
         for oid, loaded in self._objects.items():
             if loaded.changed:
                 self.txn.put_object(oid, loaded.record)
-            place = loaded.record.payer, loaded.record.epoch
+            place = None if self.pins.pinned(oid) else (loaded.record.payer, loaded.record.epoch)
             if loaded.place != place:
                 if loaded.place is not None:
                     self.txn.displace(oid, *loaded.place)
-                self.txn.place(oid, *place)
+                if place is not None:
+                    self.txn.place(oid, *place)
+        self.pins.finish(self._record)
         for owner, record in self._owners.items():
             record.name = self.names.get(owner, record.name)
             self.txn.put_owner(owner, record)
@@ -169,15 +205,22 @@ class IndexEdit:
             record = self.txn.object(oid)
             if record is None:
                 return None
-            loaded = self._objects[oid] = _Loaded(record, (record.payer, record.epoch))
+            self.pins.seen(oid, record.size, record)
+            place = None if self.pins.pinned(oid) else (record.payer, record.epoch)
+            loaded = self._objects[oid] = _Loaded(record, place)
         return loaded
+
+    def _record(self, oid: bytes) -> ObjectRecord | None:
+        loaded = self._load(oid)
+        return loaded.record if loaded is not None else None
 
     def _create(self, snap: Snapshot, now: int) -> _Loaded:
         record = ObjectRecord(snap.incarnation, snap.size, 0, 0, now, (snap.owner,))
+        self.pins.seen(snap.oid, snap.size, None)
         self.totals.inodes += 1
         self._count(snap.owner, 0, 1)
         self._charge(snap.owner, 0, 1)
-        loaded = self._objects[snap.oid] = _Loaded(record, None, True)
+        loaded = self._objects[snap.oid] = _Loaded(record, None, new=True, changed=True)
         return loaded
 
     def _chunk(self, snap: Snapshot) -> ChunkRecord:
@@ -210,6 +253,10 @@ class IndexEdit:
     def charged(self) -> dict[int, Amount]:
         """What the DataSets whose sums changed are charged for now."""
         return {owner: Amount(r.charged_bytes, r.charged_inodes) for owner, r in self._owners.items()}
+
+    def pinned(self) -> dict[int, Pinned]:
+        """The pins of the DataSets whose sums changed, as they are now."""
+        return {owner: record.pinned for owner, record in self._owners.items()}
 
     def _count(self, owner: int, disk_bytes: int, inodes: int) -> None:
         record = self._owner(owner)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stoker.cache.accounts import Accounts
+from stoker.cache.amount import Amount, total
 from stoker.cache.index import IndexTxn
 from stoker.cache.jobs import Common, EvictJob
-from stoker.cache.ledger import COMMON, Amount, total
+from stoker.cache.ledger import COMMON
 from stoker.cache.record import ObjectRecord
 from stoker.cache.shares import Claim, Share, Why, eligible, goal, shares
 from stoker.cache.tier import Tier
@@ -75,10 +76,14 @@ class Evictions:
     def _claims(self, tier: Tier, live: Collection[int]) -> list[Claim]:
         return [
             Claim(
-                account, held, self._accounts.policy(account).priority, account in live, self._accounts.known(account)
+                account,
+                movable,
+                self._accounts.policy(account).priority,
+                account in live,
+                self._accounts.known(account),
             )
-            for account, held in tier.ledger.charged.items()
-            if held != Amount()
+            for account in tier.ledger.charged
+            if (movable := tier.ledger.movable(account)) != Amount()
         ]
 
     def _shares(self, tier: Tier, claims: list[Claim]) -> list[Share]:
@@ -97,24 +102,26 @@ class Evictions:
         return shares(claims, campaign.left, campaign.highest)
 
     def _over_limit(self, tier: Tier) -> list[Share]:
-        """What accounts at their own limit have to give on this tier."""
+        """What accounts at their own limit have to give on this tier: its part of what they can give at all."""
         found = []
-        marks = tier.ledger.limits
         for account, policy in self._accounts.all():
             if not policy.bytes and not policy.inodes:
                 self._shrinking.discard(account)
                 continue
             limit, held = self._accounts.limit(account), self._accounts.held(account)
-            if held.bytes > limit.bytes * marks.high or held.inodes > limit.inodes * marks.high:
+            pinned = self._accounts.pinned(account)
+            high = tier.ledger.limits.high_mark(limit, pinned)
+            if held.bytes > high.bytes or held.inodes > high.inodes:
                 self._shrinking.add(account)
             if account not in self._shrinking:
                 continue
-            target = Amount(int(limit.bytes * marks.low), int(limit.inodes * marks.low))
-            excess = (self._accounts.charged(account) - target).at_least_nothing()
-            if excess == Amount():
+            low = tier.ledger.limits.low_mark(limit, pinned)
+            excess = (self._accounts.charged(account) - low).at_least_nothing()
+            here, everywhere = tier.ledger.movable(account), self._accounts.movable(account)
+            if excess == Amount() or everywhere == Amount():
                 self._shrinking.discard(account)
-            elif tier.ledger.charged.get(account):
-                found.append(Share(account, excess, Why.Quota))
+            elif here != Amount():
+                found.append(Share(account, _part(excess, here, everywhere), Why.Quota))
         return found
 
     def _take(self, this: _Round, txn: IndexTxn, share: Share, before: int | None) -> None:
@@ -155,3 +162,10 @@ class Evictions:
                 if room.bytes >= amount.bytes and room.inodes >= amount.inodes:
                     return owner
         return COMMON
+
+
+def _part(of: Amount, here: Amount, everywhere: Amount) -> Amount:
+    """The part of one tier, rounded up."""
+    return Amount(
+        -(-of.bytes * here.bytes // max(everywhere.bytes, 1)), -(-of.inodes * here.inodes // max(everywhere.inodes, 1))
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any
 
 import lmdb
@@ -17,10 +18,13 @@ from stoker.cache.record import (
     ChunkRecord,
     ObjectRecord,
     OwnerRecord,
+    PinRecord,
     Totals,
     chunk_key,
     order_key,
+    pin_key,
     split_order_key,
+    split_pin_key,
 )
 
 MAP_BYTES = (1 << 40, 1 << 36, 1 << 32)
@@ -33,7 +37,7 @@ LOCK_BYTES = 32 << 10
 """Of the lock file that get blocks before LMDB maps it: 510 readers. LMDB leaves it sparse, and on a full disk the
 first store into a hole of a mapped file is SIGBUS (met in a test)."""
 
-DATABASES = (b"chunks", b"objects", b"lru", b"owners", b"meta")
+DATABASES = (b"chunks", b"objects", b"lru", b"owners", b"meta", b"pins")
 
 
 def index_folder(root: str) -> str:
@@ -186,10 +190,31 @@ class IndexTxn:
 
     def put_owner(self, owner: int, record: OwnerRecord) -> None:
         key = owner.to_bytes(8, "big")
-        if record.inodes or record.disk_bytes:
-            self._txn.put(key, record.pack(key), db=self._dbs["owners"])
-        else:
+        if record.empty:
             self._txn.delete(key, db=self._dbs["owners"])
+        else:
+            self._txn.put(key, record.pack(key), db=self._dbs["owners"])
+
+    def pinners(self, oid: bytes) -> dict[int, PinRecord]:
+        """Who has pinned an object."""
+        found = self.pins_from(pin_key(oid, 0))
+        return {pinner: pin for _key, whose, pinner, pin in takewhile(lambda row: row[1] == oid, found)}
+
+    def pins_from(self, start: bytes) -> Iterator[tuple[bytes, bytes, int, PinRecord]]:
+        """(key, object id, DataSet, pin) of all pins from the key `start` on."""
+        with self._txn.cursor(db=self._dbs["pins"]) as cursor:
+            if cursor.set_range(start):
+                for key, raw in cursor.iternext():
+                    pin = PinRecord.unpack(key, raw)
+                    if pin is not None:
+                        yield key, *split_pin_key(key), pin
+
+    def put_pin(self, oid: bytes, pinner: int, pin: PinRecord) -> None:
+        key = pin_key(oid, pinner)
+        self._txn.put(key, pin.pack(key), db=self._dbs["pins"])
+
+    def drop_pin(self, oid: bytes, pinner: int) -> None:
+        self._txn.delete(pin_key(oid, pinner), db=self._dbs["pins"])
 
     def totals(self) -> Totals | None:
         return Totals.unpack(self._txn.get(Totals.KEY, db=self._dbs["meta"]))

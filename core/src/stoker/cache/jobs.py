@@ -14,10 +14,12 @@ from typing import Protocol
 
 import lmdb
 
+from stoker.cache.amount import Amount
 from stoker.cache.drain import settlement
 from stoker.cache.edit import Gone, IndexEdit, SlotWork
 from stoker.cache.layout import BLOCK, object_folder, object_path, parse_object_name
-from stoker.cache.ledger import COMMON, HEIR, Amount
+from stoker.cache.ledger import COMMON, HEIR
+from stoker.cache.pinbook import Pinned
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import Totals
 from stoker.cache.shares import Why
@@ -53,6 +55,7 @@ class IndexJob:
     error: Exception | None = None
     _totals: Totals | None = None
     _charged: dict[int, Amount] = field(default_factory=dict)
+    _pinned: dict[int, Pinned] = field(default_factory=dict)
     _index_bytes: int = 0
     _folders: dict[str, int] = field(default_factory=dict)
     _kept: int = 0
@@ -67,6 +70,7 @@ class IndexJob:
                 self.change(edit)
                 edit.finish()
             self._totals, self._charged, self.gone = edit.totals, edit.charged(), edit.gone
+            self._pinned = edit.pinned()
             self._unlink()
             self._index_bytes = self.tier.index.disk_bytes()
         except (lmdb.Error, OSError) as error:
@@ -90,6 +94,8 @@ class IndexJob:
         tier.recovered()
         tier.set_totals(self._totals)
         tier.ledger.charged.update(self._charged)
+        for account, pinned in self._pinned.items():
+            tier.ledger.pins.put(account, pinned)
         for gone in self.gone:
             tier.ledger.unlink(gone.payer, Amount(gone.disk_bytes, 1))
         tier.index_bytes = self._index_bytes or tier.index_bytes
@@ -201,6 +207,8 @@ class EvictJob(IndexJob):
 
     def change(self, edit: IndexEdit) -> None:
         for oid in self.oids:
+            if edit.is_pinned(oid):
+                continue  # by now; it was not when this was planned
             if oid in self.heirs:
                 edit.hand_over(oid, self.heirs[oid][0])
             else:

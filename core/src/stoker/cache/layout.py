@@ -135,6 +135,11 @@ def charge(size: int, chunk: int, new: int, before: int) -> int:
     return pages_cost(size, chunk, added) + (0 if before else chunk_overhead(size))
 
 
+def object_cost(size: int) -> int:
+    """Bytes of disk that a whole object takes: what its chunks are charged together."""
+    return -(-size // BLOCK) * BLOCK + chunk_count(size) * chunk_overhead(size)
+
+
 def tier_of(oid: bytes, seeds: Sequence[bytes]) -> int:
     """Which tier holds an object: rendezvous hash over the tiers' own seeds, so that a look-up needs one index, and
     adding a tier moves only that tier's share."""

@@ -1,15 +1,17 @@
 """Who holds how much of a tier: pure accounting, no clock, no disk.
 
 At every moment: indexed + outstanding (granted and not indexed yet) + zombies (unlinked, maybe still open) + fixed
-(folders, index, marker) <= limit, and free space of the file system - outstanding >= floor.
+(folders, index, marker) <= limit, and free space of the file system - outstanding >= floor. What is pinned and not
+cached yet has its room kept: nobody else is granted it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stoker.cache.amount import NOTHING, Amount, total
 from stoker.cache.layout import BLOCK
+from stoker.cache.pinbook import PinBook
 
 INDEX_BYTES_PER_OBJECT = 1024
 """Set aside per granted inode for its records and its name in the folder: 500 bytes measured, doubled for pages that
@@ -23,27 +25,6 @@ objects touches more than the second figure."""
 
 LEAST_GRANT_BYTES = 8 << 20
 """Small rooms go to whoever asks first (two chunks and more); the rest of the fetchers get it by recall."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Bytes of disk and inodes."""
-
-    bytes: int = 0
-    inodes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.bytes + other.bytes, self.inodes + other.inodes)
-
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(self.bytes - other.bytes, self.inodes - other.inodes)
-
-    def at_least_nothing(self) -> Amount:
-        return Amount(max(self.bytes, 0), max(self.inodes, 0))
-
-    def smaller(self, other: Amount) -> Amount:
-        """The lesser of each."""
-        return Amount(min(self.bytes, other.bytes), min(self.inodes, other.inodes))
 
 
 UNLIMITED = 1 << 62
@@ -77,14 +58,22 @@ class Limits:
             self.inodes if self.inodes > 0 else UNLIMITED,
         )
 
+    def low_mark(self, capacity: Amount, pinned: Amount) -> Amount:
+        """Where eviction ends: pins take their room in any case, the share counts for the rest."""
+        return _mark(capacity, pinned, self.low)
+
+    def high_mark(self, capacity: Amount, pinned: Amount) -> Amount:
+        """Where it begins."""
+        return _mark(capacity, pinned, self.high)
+
 
 @dataclass(slots=True)
 class Ledger:
     """The books of one tier. `free` arguments: what statvfs says is available to us now."""
 
     limits: Limits
-    indexed: Amount = Amount()
-    fixed: Amount = Amount()
+    indexed: Amount = NOTHING
+    fixed: Amount = NOTHING
     index_bytes: int = 0
     """The part of `fixed` that is the index."""
     charged: dict[int, Amount] = field(default_factory=dict)
@@ -93,6 +82,7 @@ class Ledger:
     """By account: files that are gone from the index and that somebody may still have open."""
     outstanding: dict[tuple[int, int], Amount] = field(default_factory=dict)
     """By (fetcher, account): credit that is not indexed yet."""
+    pins: PinBook = field(default_factory=PinBook)
 
     def granted(self) -> Amount:
         """All credit that is not indexed yet."""
@@ -109,8 +99,19 @@ class Ledger:
 
     def held_by(self, account: int) -> Amount:
         """Everything that counts for one account."""
-        credit = total(amount for (_, whose), amount in self.outstanding.items() if whose == account)
+        credit = self.credit().get(account, Amount())
         return self.charged.get(account, Amount()) + self.unlinked.get(account, Amount()) + credit
+
+    def credit(self) -> dict[int, Amount]:
+        """By account: credit that is not indexed yet."""
+        found: dict[int, Amount] = {}
+        for (_, whose), amount in self.outstanding.items():
+            found[whose] = found.get(whose, Amount()) + amount
+        return found
+
+    def movable(self, account: int) -> Amount:
+        """What it is charged for that can be evicted."""
+        return (self.charged.get(account, Amount()) - self.pins.of(account).unmovable).at_least_nothing()
 
     def capacity(self, free: Amount) -> Amount:
         """What we could hold at most, as things are."""
@@ -121,18 +122,20 @@ class Ledger:
         """Kept free for the index to grow by."""
         return max(INDEX_LEAST_BYTES - self.index_bytes, min(self.index_bytes // 2, INDEX_SLACK_BYTES))
 
-    def room(self, free: Amount) -> Amount:
-        """What may still be granted."""
+    def room(self, free: Amount, account: int = COMMON) -> Amount:
+        """What may still be granted to an account: room that is kept for pins of others is not."""
         granted, most, floor = self.granted(), self.limits.most(), self.limits.floor()
+        kept = self.pins.kept_from(account) if account != COMMON else Amount()
+        granted += kept
         index = self.slack_bytes() + granted.inodes * INDEX_BYTES_PER_OBJECT
-        by_limit = most - self.held()
+        by_limit = most - self.held() - kept
         by_disk = free - granted - floor
         nbytes = min(by_limit.bytes, by_disk.bytes) - index
         return Amount(nbytes, min(by_limit.inodes, by_disk.inodes)).at_least_nothing()
 
     def grant(self, fetcher: int, account: int, wanted: Amount, free: Amount, most: Amount = NO_LIMIT) -> Amount:
         """Give what can be given: all of a small room, a quarter of a large one; `most` is the room of the account."""
-        room = self.room(free)
+        room = self.room(free, account)
         wanted = wanted.smaller(most.at_least_nothing())
         nbytes = min(wanted.bytes, max(room.bytes // 4, min(room.bytes, LEAST_GRANT_BYTES)))
         inodes = min(wanted.inodes, max(room.inodes // 4, min(room.inodes, 64)))
@@ -174,7 +177,7 @@ class Ledger:
         `evicting`: already on the way down. What is unlinked is about to be free anyway; credit is recalled.
         """
         capacity = (self.capacity(free) - Amount(self.slack_bytes(), 0)).at_least_nothing()
-        held, high = self.held(), self.limits.high
+        held, high = self.held() + self.pins.reserved(self.credit()), self.limits.high
         if not evicting and held.bytes <= capacity.bytes * high and held.inodes <= capacity.inodes * high:
             return Amount()
         return self._above_low(capacity)
@@ -188,15 +191,11 @@ class Ledger:
         return self._above_low((self.capacity(free) - Amount(self.slack_bytes(), 0)).at_least_nothing())
 
     def _above_low(self, capacity: Amount) -> Amount:
-        low = self.limits.low
-        target = Amount(int(capacity.bytes * low), int(capacity.inodes * low))
+        target = self.limits.low_mark(capacity, self.pins.whole)
         return (self.indexed + self.fixed - target).at_least_nothing()
 
 
-def total(amounts: Iterable[Amount]) -> Amount:
-    """All of them together."""
-    nbytes = inodes = 0
-    for amount in amounts:
-        nbytes += amount.bytes
-        inodes += amount.inodes
-    return Amount(nbytes, inodes)
+def _mark(capacity: Amount, pinned: Amount, share: float) -> Amount:
+    pinned = pinned.smaller(capacity)
+    rest = capacity - pinned
+    return pinned + Amount(int(rest.bytes * share), int(rest.inodes * share))

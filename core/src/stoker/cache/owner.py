@@ -15,12 +15,14 @@ import lmdb
 
 from stoker.api.reasons import Reason
 from stoker.cache.accounts import AccountPolicy, Accounts
+from stoker.cache.amount import Amount
 from stoker.cache.credit import Grant, Place
 from stoker.cache.drain import take_work
 from stoker.cache.evict import Evictions
 from stoker.cache.jobs import CommitJob, Common, EvictJob, Job, ReopenJob, SweepJob
 from stoker.cache.layout import PAGE, owner_id, tier_of
-from stoker.cache.ledger import COMMON, HEIR, Amount
+from stoker.cache.ledger import COMMON, HEIR
+from stoker.cache.pins import Pins
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import OwnerRecord
 from stoker.cache.tier import EventSink, Tier, TierConfig, open_tier
@@ -53,6 +55,7 @@ class CacheOwner:
         self._common = Common(boot, self._names, self._uncommitted)
         self.accounts = Accounts(self.tiers)
         self._evictions = Evictions(self.tiers, self.accounts, self._common)
+        self.pins = Pins(self.tiers, self.accounts, self._common)
         self._folders_seen = [self._folders_now(table) for table in tables]
         self.bad_pages = 0
         """Of earlier boots, found to be wrong and dropped."""

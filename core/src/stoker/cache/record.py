@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from stoker.cache.amount import Amount
+from stoker.cache.pinbook import Pinned
+
 VERSION = 1
 NO_BOOT = bytes(16)
 
@@ -149,61 +152,135 @@ def split_order_key(key: bytes) -> tuple[int, int, bytes]:
     return payer, epoch, oid
 
 
-SUMS_VERSION = 2
-"""Of what can be made again from the object records: owners, totals, the order of eviction. 1: one order for all."""
+_PIN = struct.Struct("<BxxxIIQ")
+_PIN_KEY = struct.Struct(">20sQ")
 
-_OWNER = struct.Struct("<BxxxIQQQQ")
+
+def pin_key(oid: bytes, pinner: int) -> bytes:
+    """The pins of one object follow each other."""
+    return _PIN_KEY.pack(oid, pinner)
+
+
+def split_pin_key(key: bytes) -> tuple[bytes, int]:
+    """The inverse of `pin_key`: object id, DataSet."""
+    oid, pinner = _PIN_KEY.unpack(key)
+    return oid, pinner
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """An object version that a DataSet has pinned, cached or not. `mark` tells the pins of its newest choice of files
+    from older ones."""
+
+    size: int
+    mark: int
+
+    def pack(self, key: bytes) -> bytes:
+        return _seal(key, _PIN.pack(VERSION, 0, self.mark, self.size))
+
+    @classmethod
+    def unpack(cls, key: bytes, raw: bytes | None) -> PinRecord | None:
+        if raw is None or len(raw) != _PIN.size or not _sound(key, raw, _PIN.size):
+            return None
+        _, _, mark, size = _PIN.unpack(raw)
+        return cls(size, mark)
+
+
+SUMS_VERSION = 3
+"""Of what can be made again from the records of objects and pins: owners, totals, the order of eviction. 1: one order
+for all; 2: no pins."""
+
+_OWNER = struct.Struct("<BxxxI10Q")
 
 
 @dataclass(slots=True)
 class OwnerRecord:
     """What one DataSet holds on this tier: an object of several counts for each of them, and is charged to one.
-    `name` "" = not yet told."""
+
+    `pinned`: what its pins take when all of them are cached; `filled`: what they take now; `unmovable`: what it is
+    charged for that somebody has pinned. `name` "" = not yet told."""
 
     disk_bytes: int = 0
     inodes: int = 0
     charged_bytes: int = 0
     charged_inodes: int = 0
+    pinned_bytes: int = 0
+    pinned_inodes: int = 0
+    filled_bytes: int = 0
+    filled_inodes: int = 0
+    unmovable_bytes: int = 0
+    unmovable_inodes: int = 0
     name: str = ""
 
     def pack(self, key: bytes) -> bytes:
-        sums = self.disk_bytes, self.inodes, self.charged_bytes, self.charged_inodes
-        return _seal(key, _OWNER.pack(SUMS_VERSION, 0, *sums) + self.name.encode())
+        held = self.disk_bytes, self.inodes, self.charged_bytes, self.charged_inodes
+        pins = self.pinned_bytes, self.pinned_inodes, self.filled_bytes, self.filled_inodes
+        unmovable = self.unmovable_bytes, self.unmovable_inodes
+        return _seal(key, _OWNER.pack(SUMS_VERSION, 0, *held, *pins, *unmovable) + self.name.encode())
 
     @classmethod
     def unpack(cls, key: bytes, raw: bytes | None) -> OwnerRecord | None:
         if raw is None or not _sound(key, raw, _OWNER.size, SUMS_VERSION):
             return None
         _, _, *sums = _OWNER.unpack_from(raw)
-        held, inodes, charged, charged_inodes = sums
-        return cls(held, inodes, charged, charged_inodes, raw[_OWNER.size :].decode(errors="replace"))
+        record = cls(*sums)
+        record.name = raw[_OWNER.size :].decode(errors="replace")
+        return record
+
+    @property
+    def pinned(self) -> Pinned:
+        """Its pins as the books have them."""
+        return Pinned(
+            Amount(self.pinned_bytes, self.pinned_inodes),
+            Amount(self.filled_bytes, self.filled_inodes),
+            Amount(self.unmovable_bytes, self.unmovable_inodes),
+        )
+
+    @property
+    def pins(self) -> bool:
+        """Whether it has pins, or is charged for those of others."""
+        return bool(self.pinned_inodes or self.unmovable_inodes)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to say of it."""
+        return not (self.inodes or self.disk_bytes or self.pins)
 
 
-_TOTALS = struct.Struct("<BxxxIQQQB")
+_TOTALS_2 = struct.Struct("<BxxxIQQQB")
+_TOTALS = struct.Struct("<BxxxIQQQB4Q")
 
 
 @dataclass(slots=True)
 class Totals:
     """The sums over all object records, kept in the same transaction; the next free incarnation; whether the last stop
-    was a clean one."""
+    was a clean one; what is pinned by anybody, each object once, and how much of that is cached."""
 
     disk_bytes: int = 0
     inodes: int = 0
     next_incarnation: int = 1
     clean: bool = False
+    pinned_bytes: int = 0
+    pinned_inodes: int = 0
+    filled_bytes: int = 0
+    filled_inodes: int = 0
     version: int = SUMS_VERSION
 
     KEY = b"totals"
 
     def pack(self) -> bytes:
-        head = _TOTALS.pack(self.version, 0, self.disk_bytes, self.inodes, self.next_incarnation, self.clean)
-        return _seal(self.KEY, head)
+        held = self.disk_bytes, self.inodes, self.next_incarnation, self.clean
+        pins = self.pinned_bytes, self.pinned_inodes, self.filled_bytes, self.filled_inodes
+        return _seal(self.KEY, _TOTALS.pack(self.version, 0, *held, *pins))
 
     @classmethod
     def unpack(cls, raw: bytes | None) -> Totals | None:
-        if raw is None or len(raw) != _TOTALS.size or raw[0] > SUMS_VERSION:
+        if raw is None or not raw or raw[0] > SUMS_VERSION:
             return None
-        if not _sound(cls.KEY, raw, _TOTALS.size, raw[0]):
+        layout = _TOTALS if len(raw) == _TOTALS.size else _TOTALS_2
+        if len(raw) != layout.size or not _sound(cls.KEY, raw, layout.size, raw[0]):
             return None
-        version, _, held, inodes, incarnation, clean = _TOTALS.unpack(raw)
-        return cls(held, inodes, incarnation, bool(clean), version)
+        version, _, held, inodes, incarnation, clean, *pins = layout.unpack(raw)
+        totals = cls(held, inodes, incarnation, bool(clean), *pins)
+        totals.version = version
+        return totals

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stoker.cache.ledger import Amount, total
+from stoker.cache.amount import Amount, total
 
 
 class Why(StrEnum):

@@ -14,11 +14,12 @@ import lmdb
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.cache.amount import Amount
 from stoker.cache.credit import Grant
 from stoker.cache.health import Health
 from stoker.cache.index import IndexTxn, IndexWriter, index_folder
 from stoker.cache.layout import BLOCK, parse_object_name
-from stoker.cache.ledger import Amount, Ledger, Limits
+from stoker.cache.ledger import Ledger, Limits
 from stoker.cache.record import SUMS_VERSION, OwnerRecord, Totals
 from stoker.cache.root import TierFolder, open_folder
 
@@ -125,6 +126,8 @@ class Tier:
     def set_totals(self, totals: Totals) -> None:
         """Take over the sums of the index."""
         self.ledger.indexed = Amount(totals.disk_bytes, totals.inodes)
+        self.ledger.pins.whole = Amount(totals.pinned_bytes, totals.pinned_inodes)
+        self.ledger.pins.filled = Amount(totals.filled_bytes, totals.filled_inodes)
 
     def fail(self, error: Exception) -> None:
         """The disk or the index refused. Reads go on; nothing is granted for a while."""
@@ -292,13 +295,13 @@ def _begin(tier: Tier) -> None:
     with tier.index.write() as txn:
         totals = txn.totals() or _first_totals(tier.root)
         tier.was_clean = totals.clean
-        tier.set_totals(totals)
         if totals.version != SUMS_VERSION:
             totals.version = SUMS_VERSION
             rebuild_sums(txn)
-        tier.ledger.charged = {
-            owner: Amount(record.charged_bytes, record.charged_inodes) for owner, record in txn.all_owners().items()
-        }
+        tier.set_totals(totals)
+        owners = txn.all_owners()
+        tier.ledger.charged = {owner: Amount(r.charged_bytes, r.charged_inodes) for owner, r in owners.items()}
+        tier.ledger.pins.by = {owner: record.pinned for owner, record in owners.items() if record.pins}
         totals.next_incarnation = max(totals.next_incarnation, tier.last_incarnation, int(tier.wall()) << 20)
         tier.first_of_this_start = tier.next_incarnation = totals.next_incarnation
         tier.last_incarnation = tier.next_incarnation + INCARNATIONS_AHEAD

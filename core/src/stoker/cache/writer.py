@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 import lmdb
 
 from stoker.api.reasons import Reason
+from stoker.cache.amount import Amount
 from stoker.cache.credit import Credit, Place
 from stoker.cache.fill import ChunkState, Fill
 from stoker.cache.indexes import Indexes
 from stoker.cache.layout import BLOCK, chunk_overhead, chunk_pages, object_folder, owner_id, pages_cost, tier_of
-from stoker.cache.ledger import COMMON, Amount
+from stoker.cache.ledger import COMMON
 from stoker.cache.presence import ACTIVE, OVERHEAD_PAID, PresenceTable
 from stoker.cache.record import ChunkRecord, ObjectRecord
 from stoker.cache.root import tier_seed

@@ -17,11 +17,11 @@ import structlog
 
 from stoker.api.dataset import DataSet
 from stoker.api.reasons import Reason
+from stoker.cache.amount import Amount
 from stoker.cache.boot import current_boot
 from stoker.cache.credit import from_rows
 from stoker.cache.jobs import Job
 from stoker.cache.layout import PAGE, fetcher_of
-from stoker.cache.ledger import Amount
 from stoker.cache.owner import CacheOwner
 from stoker.cache.presence import PresenceTable, create_table
 from stoker.cache.tier import Tier

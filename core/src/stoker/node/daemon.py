@@ -21,7 +21,7 @@ from stoker import __version__
 from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
-from stoker.cache.ledger import Amount
+from stoker.cache.amount import Amount
 from stoker.fetch.client import AsyncFetchClient
 from stoker.fetch.counters import Node, create_counters
 from stoker.fetch.session import SessionSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from stoker.cache.ledger import Amount
+from stoker.cache.amount import Amount
 from stoker.cache.owner import TierUsage
 from stoker.fetch.counters import OPS, Node
 from stoker.fuse.protocol import Op

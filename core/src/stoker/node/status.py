@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.api.dataset import DataSet
-from stoker.cache.ledger import Amount
+from stoker.cache.amount import Amount
 from stoker.node.datasets import policy_of
 from stoker.node.sessions import Session
 
