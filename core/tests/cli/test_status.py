@@ -34,6 +34,7 @@ TIER = {
     "usedBytes": 3 << 30,
     "limitInodes": 9,
     "usedInodes": 5,
+    "pinnedBytes": 0,
     "state": "ok",
     "reason": "",
 }
@@ -41,13 +42,17 @@ HELD = {
     "name": "default/held",
     "heldBytes": 5 << 30,
     "heldFiles": 1234,
+    "pinnedFiles": 100,
+    "pinnedBytes": 4 << 30,
+    "pinnedCachedBytes": 1 << 30,
+    "pinsFit": True,
     "quotaBytes": 6 << 30,
     "quotaInodes": 0,
     "priority": 321,
     "ttlSeconds": 7200.0,
     "mounts": 0,
 }
-UNUSED = {**HELD, "name": "default/unused", "heldBytes": 0, "heldFiles": 0}
+UNUSED = {**HELD, "name": "default/unused", "heldBytes": 0, "heldFiles": 0, "pinnedFiles": 0, "pinnedBytes": 0}
 JOB = {
     "id": "preload-1",
     "operation": "Preload",
@@ -88,6 +93,7 @@ def test_the_table_has_what_a_user_asks_for(api: Any, stoker: Callable[..., Any]
     assert "hidden keys: 2 EmptyComponent, 1 NulByte" in done.out
     assert "120 of 4,000 files, 1.0 GiB of 40.0 GiB (2.5%), 1.0 MiB/s, 1m35s left, 2 files failed" in done.out
     assert "/cache" in done.out
+    assert "4.0 GiB, 25.0% cached" in done.out
     for shown in ("default/held", "5.0 GiB", "1,234", "321", "at most 6.0 GiB, for 2h00m after the last use"):
         assert shown in done.out
     assert "unused" not in done.out

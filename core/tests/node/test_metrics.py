@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stoker.api.reasons import Reason
 from stoker.cache.amount import Amount
-from stoker.cache.owner import TierUsage
 from stoker.cache.shares import Why
+from stoker.cache.usage import TierUsage
 from stoker.fetch.counters import Counter, Counters, Node, create_counters
 from stoker.fetch.session import MountSpec, SessionSpec
 from stoker.node import metricvalues
@@ -31,8 +31,8 @@ def facts() -> Facts:
     entries = {f"counters.{p}": Entry("", {"counters": create_counters()}) for p in processes}
     counting = Counting({**entries, "past": Entry("", {"past": create_past()})}, lambda: [SPEC])
     tiers = [
-        TierUsage("/secret/path", 100, 50, 10, 5, Amount(7, 1), "ok"),
-        TierUsage("/other", 100, 50, 10, 5, Amount(), "failing", Reason.CacheDiskFailing),
+        TierUsage("/secret/path", 100, 50, 10, 5, Amount(7, 1), Amount(3, 1), "ok"),
+        TierUsage("/other", 100, 50, 10, 5, Amount(), Amount(), "failing", Reason.CacheDiskFailing),
     ]
     worker = Counters(entries["counters.worker.0"].fds["counters"])
     worker.claim(0, "a")
@@ -45,7 +45,17 @@ def facts() -> Facts:
     worker.add(0, Counter.STATUS_5XX, 3)
     worker.received(0, 0.02, 0.01)
     counting.own.evicted(Why.Lru, 3, 4096)
-    return Facts(counting, tiers, {("default/data", 1): (4096, 2)}, 1, {"Running": 2}, (3, 4096), "1.2", 5.0)
+    return Facts(
+        counting,
+        tiers,
+        {("default/data", 1): (4096, 2)},
+        {("default/data", 0): (8192, 3)},
+        1,
+        {"Running": 2},
+        (3, 4096),
+        "1.2",
+        5.0,
+    )
 
 
 def served(facts: Facts) -> dict[tuple[str, ...], float]:

@@ -58,6 +58,7 @@ class Reason(StrEnum):
     CacheFolderReadOnly = "CacheFolderReadOnly"
     CacheFolderLocked = "CacheFolderLocked"
     CacheFull = "CacheFull"
+    PinsDoNotFit = "PinsDoNotFit"
     CacheDiskFailing = "CacheDiskFailing"
     CacheRecovered = "CacheRecovered"
     CacheCorrupt = "CacheCorrupt"

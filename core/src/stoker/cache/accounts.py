@@ -56,7 +56,10 @@ class Accounts:
 
     def limit(self, account: int) -> Amount:
         """What it may hold as things are."""
-        policy = self.policy(account)
+        return self.limit_of(account, self.policy(account))
+
+    def limit_of(self, account: int, policy: AccountPolicy) -> Amount:
+        """The same for a policy that it may get."""
         if account == COMMON or (not policy.bytes and not policy.inodes):
             return NO_LIMIT
         capacity = Amount()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import lmdb
 
 from stoker.api.reasons import Reason
 from stoker.cache.accounts import AccountPolicy, Accounts
-from stoker.cache.amount import Amount
+from stoker.cache.amount import NOTHING, Amount
 from stoker.cache.credit import Grant, Place
 from stoker.cache.drain import take_work
 from stoker.cache.evict import Evictions
@@ -26,22 +25,8 @@ from stoker.cache.pins import Pins
 from stoker.cache.presence import PresenceTable
 from stoker.cache.record import OwnerRecord
 from stoker.cache.tier import EventSink, Tier, TierConfig, open_tier
+from stoker.cache.usage import TierUsage, usage_of
 from stoker.cache.verify import VerifyJob, first_key
-
-
-@dataclass(frozen=True, slots=True)
-class TierUsage:
-    """For status. `limit_bytes` is what the tier could hold as things are (the limit, or less on a fuller disk);
-    `used` counts everything, `granted` is the part that fetchers were promised and that is not in the index yet."""
-
-    path: str
-    limit_bytes: int
-    used_bytes: int
-    limit_inodes: int
-    used_inodes: int
-    granted: Amount
-    state: str
-    reason: Reason | None = None
 
 
 class CacheOwner:
@@ -159,6 +144,10 @@ class CacheOwner:
             self.accounts.put(number, policy or AccountPolicy())
         return number
 
+    def name_of(self, account: int) -> str:
+        """The DataSet behind a number; the number itself when nobody has told."""
+        return self._names.get(account, f"{account:016x}")
+
     def forget(self, data_set: str) -> None:
         """A DataSet is not known any more: what it holds goes first."""
         self.accounts.forget(owner_id(data_set))
@@ -238,12 +227,7 @@ class CacheOwner:
 
     def usage(self) -> list[TierUsage]:
         """What each tier holds, everything counted."""
-        report = []
-        for tier in self.tiers:
-            held, capacity = tier.ledger.held(), tier.ledger.capacity(tier.free())
-            limits, used = (capacity.bytes, held.bytes), (capacity.inodes, held.inodes)
-            report.append(TierUsage(tier.root, *limits, *used, tier.ledger.granted(), tier.state, tier.health.reason))
-        return report
+        return [usage_of(tier) for tier in self.tiers]
 
     def usage_by_owner(self) -> Mapping[str, Amount]:
         """What each DataSet holds; an object of several counts for each of them."""
@@ -259,6 +243,11 @@ class CacheOwner:
             (self._names.get(owner, record.name) or f"{owner:016x}", tier): Amount(record.disk_bytes, record.inodes)
             for tier, owner, record in held
         }
+
+    def pinned_by_owner_and_tier(self) -> dict[tuple[str, int], Amount]:
+        """What each DataSet pins of each tier, when all of it is cached."""
+        books = ((tier.number, account, p) for tier in self.tiers for account, p in tier.ledger.pins.by.items())
+        return {(self.name_of(account), tier): p.whole for tier, account, p in books if p.whole != NOTHING}
 
     def slots(self) -> tuple[int, int]:
         """How many slots of the presence tables hold something, and how many there are."""

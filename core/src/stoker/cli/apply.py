@@ -6,7 +6,7 @@ import click
 
 from stoker.cli import documents
 from stoker.cli.connect import again_if_gone, start_node
-from stoker.cli.render import limits
+from stoker.cli.render import limits, pinned
 
 _EXAMPLES = """\b
 Examples:
@@ -18,9 +18,10 @@ Examples:
 @documents.file_option
 @documents.runtime_option
 def command(file: str, runtime: str | None) -> int:
-    """Tell the node the cache limits of the DataSets in FILE: spec.cache quota, inodes, priority and ttl.
+    """Tell the node what the DataSets in FILE may hold (spec.cache quota, inodes, priority, ttl), and what they pin.
 
-    They count at once, also for what is mounted, and after a restart of the node. Mounts keep everything else as it was
+    Pins that do not fit, and limits below what is pinned, are refused (PinsDoNotFit) and change nothing. All of it
+    counts at once, also for what is mounted, and after a restart of the node. Mounts keep everything else as it was
     when they were made: sources, files and spec.mount change with the next mount. `stoker mount` and `stoker preload`
     apply their FILE, too.
     """
@@ -29,5 +30,6 @@ def command(file: str, runtime: str | None) -> int:
     for order in found.orders:
         wish = {"document": order.data_set.to_document(), "place": order.place}
         data_set = again_if_gone(lambda wish=wish: node.apply(wish), found.runtime)  # type: ignore[misc]
-        click.echo(f"applied {data_set['name']}: {limits(data_set)}, priority {data_set['priority']}")
+        pins = f", pinned: {pinned(data_set)}" if data_set["pinnedFiles"] else ""
+        click.echo(f"applied {data_set['name']}: {limits(data_set)}, priority {data_set['priority']}{pins}")
     return 0

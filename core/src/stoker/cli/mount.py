@@ -14,7 +14,7 @@ from stoker.cli.connect import again_if_gone, start_node
 from stoker.cli.documents import Order
 from stoker.cli.foreground import wait_for_the_end
 from stoker.cli.progress import Listing
-from stoker.cli.render import mounted_line
+from stoker.cli.render import mounted_line, pins_warning
 
 if TYPE_CHECKING:
     from stoker.api.cacheruntime import CacheRuntime
@@ -72,7 +72,10 @@ def _mount_all(
     errors: list[StokerError] = []
     for order, place in places:
         try:
-            click.echo(mounted_line(_mount(node, order, place, runtime)))
+            mount = _mount(node, order, place, runtime)
+            click.echo(mounted_line(mount))
+            if warning := pins_warning(mount):
+                click.echo(warning, err=True)
             done.append(place)
         except StokerError as error:
             if len(places) == 1:

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size(count: float) -> str:
-    """`1.5 GiB`; whole bytes below 1 KiB."""
-    unit = 0
-    while abs(count) >= 1024 and unit < len(_UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"
-
-
-def files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
+from stoker.api.human import files as files
+from stoker.api.human import size as size
 
 
 def duration(seconds: float) -> str:
@@ -73,3 +62,18 @@ def quota(nbytes: int) -> str:
     if not nbytes:
         return "no limit of its own"
     return f"at most {size(nbytes)}" if nbytes > 0 else f"leaves {size(-nbytes)} to others"
+
+
+def pinned(data_set: Mapping[str, Any]) -> str:
+    """What a DataSet pins: `-`, or `1.5 GiB, 40.0% cached`."""
+    whole, cached = data_set["pinnedBytes"], data_set["pinnedCachedBytes"]
+    if not whole:
+        return "-"
+    return size(whole) if cached >= whole else f"{size(whole)}, {percent(cached * 100 / whole)} cached"
+
+
+def pins_warning(data_set: Mapping[str, Any]) -> str:
+    """What is to be said of pins that are not as they were wanted; empty when all is well."""
+    if data_set.get("pinsFit", True):  # an older node says nothing of pins
+        return ""
+    return f"PinsDoNotFit: {data_set.get('name') or data_set['dataSet']}: {data_set['pinsMessage']}"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stoker.cli.checks import Check, State
-from stoker.cli.render import hidden, job_line, limits, percent, size
+from stoker.cli.render import hidden, job_line, limits, percent, pinned, pins_warning, size
 
 _PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
 
@@ -39,8 +39,9 @@ def status_view(status: dict[str, Any]) -> RenderableType:
     parts += [Text(job_line(job)) for job in jobs]
     cache = status["node"]["cache"]
     parts.append(_cache(cache["tiers"]))
-    if shown := [each for each in status["dataSets"] if each["heldFiles"] or each["mounts"]]:
+    if shown := [each for each in status["dataSets"] if _is_something(each)]:
         parts.append(_data_sets(shown))
+    parts += [Text(line) for each in status["dataSets"] if (line := pins_warning(each))]
     if cache["lostBytes"]:
         parts.append(Text(f"Lost from the cache: {size(cache['lostBytes'])}, {cache['badPages']:,} bad pages."))
     return Group(*parts)
@@ -67,17 +68,22 @@ def _mounts(mounts: list[dict[str, Any]]) -> Table:
 
 
 def _data_sets(data_sets: list[dict[str, Any]]) -> Table:
-    numbers = ("Held", "Files", "Priority")
+    numbers = ("Held", "Files", "Pinned", "Priority")
     made = table("DataSet", *numbers, "May hold", numbers=numbers)
     for each in data_sets:
         made.add_row(
             each["name"],
             size(each["heldBytes"]),
             f"{each['heldFiles']:,}",
+            pinned(each),
             str(each["priority"]),
             limits(each),
         )
     return made
+
+
+def _is_something(data_set: dict[str, Any]) -> bool:
+    return bool(data_set["heldFiles"] or data_set["mounts"] or data_set["pinnedFiles"])
 
 
 def _hidden_lines(mounts: list[dict[str, Any]]) -> list[str]:
@@ -86,12 +92,11 @@ def _hidden_lines(mounts: list[dict[str, Any]]) -> list[str]:
 
 
 def _cache(tiers: list[dict[str, Any]]) -> RenderableType:
-    numbers = ("Used", "Limit", "Files used")
+    numbers = ("Used", "Pinned", "Limit", "Files used")
     made = table("Cache", *numbers, "State", numbers=numbers)
     for tier in tiers:
-        made.add_row(
-            tier["path"], size(tier["usedBytes"]), size(tier["limitBytes"]), f"{tier['usedInodes']:,}", _state(tier)
-        )
+        sizes = (size(tier[name]) for name in ("usedBytes", "pinnedBytes", "limitBytes"))
+        made.add_row(tier["path"], *sizes, f"{tier['usedInodes']:,}", _state(tier))
     return made
 
 

@@ -120,6 +120,7 @@ class Routes:
 
         async def work(progress: Callable[[int], None]) -> dict[str, Any]:
             session = await self._daemon.sessions.mount(resolved, body["mountpoint"], progress)
+            await self._daemon.pin_as_written(session, resolved.data_set)
             return {"state": "ready", "mount": await self._daemon.describe(session)}
 
         return await _stream(request, work)
@@ -160,11 +161,10 @@ class Routes:
 
     async def apply(self, request: web.Request) -> web.Response:
         data_set = _resolved(await request.json()).data_set
-        self._daemon.cache.data_set_known(data_set)
-        return web.json_response({"dataSet": self._daemon.data_set(data_set.full_name)})
+        return web.json_response({"dataSet": await self._daemon.apply(data_set)})
 
     async def forget(self, request: web.Request) -> web.Response:
-        self._daemon.forget(request.query["name"])
+        await self._daemon.forget(request.query["name"])
         return web.json_response({"forgotten": True})
 
     async def generations(self, request: web.Request) -> web.Response:

@@ -33,6 +33,7 @@ from stoker.node.control import Control
 from stoker.node.datasets import DataSets, policy_of
 from stoker.node.eviction import EvictionRounds
 from stoker.node.keeper import Keeper
+from stoker.node.pins import Pins
 from stoker.node.sessions import Session, Sessions
 from stoker.node.status import Cached
 from stoker.node.store import Entry, Share
@@ -72,6 +73,8 @@ class CacheService:
         self.data_sets = DataSets(config["state_dir"])
         for data_set in self.data_sets.load():
             owner.register(data_set.full_name, policy_of(data_set))
+        self.pins = Pins(config["state_dir"], owner, self._run)
+        self.pins.load()
         self.eviction = EvictionRounds(owner, keeper, self._control, self._fetchers, self._run)
         self.on_bad_pages: Callable[[int], None] = lambda _: None
         self.on_pace: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
@@ -116,15 +119,19 @@ class CacheService:
     # --- what sessions and status ask
 
     def data_set_known(self, data_set: DataSet) -> None:
-        """A DataSet is served here, or what it may hold was changed: it counts from the next grant and eviction on."""
+        """A DataSet is served here, or what it may hold was changed: it counts from the next grant and eviction on.
+
+        Raises StokerError PinsDoNotFit for limits below what it pins."""
+        self.pins.check_limits(data_set)
         self.data_sets.put(data_set)
         self._owner.register(data_set.full_name, policy_of(data_set))
         self._wake.set()
 
-    def forget_data_set(self, name: str) -> None:
-        """A DataSet is not served here any more: what it holds goes first."""
+    async def forget_data_set(self, name: str) -> None:
+        """A DataSet is not served here any more: it pins nothing, and what it holds goes first."""
         self.data_sets.remove(name)
         self._owner.forget(name)
+        await self.pins.forget(name)
         self._wake.set()
 
     def held_by_data_sets(self) -> dict[str, Amount]:
@@ -165,6 +172,7 @@ class CacheService:
                 "usedBytes": tier.used_bytes - tier.granted.bytes,
                 "limitInodes": tier.limit_inodes,
                 "usedInodes": tier.used_inodes - tier.granted.inodes,
+                "pinnedBytes": tier.pinned.bytes,
                 "state": tier.state,
                 "reason": str(tier.reason or ""),
             }

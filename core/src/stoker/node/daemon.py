@@ -130,7 +130,10 @@ class Daemon:
         held = self.cache.held_by_data_sets()
         mounts = Counter(session.spec.data_set for session in self.sessions.all() if session.mountpoint)
         return [
-            data_set_status(data_set, held.get(data_set.full_name, Amount()), mounts[data_set.full_name])
+            {
+                **data_set_status(data_set, held.get(data_set.full_name, Amount()), mounts[data_set.full_name]),
+                **self.cache.pins.status(data_set.full_name),
+            }
             for data_set in self.cache.data_sets.all()
         ]
 
@@ -142,12 +145,38 @@ class Daemon:
         step = "see the DataSets of this node: stoker status"
         raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
 
-    def forget(self, name: str) -> None:
+    async def apply(self, data_set: DataSet) -> dict[str, Any]:
+        """Take over what a document says of limits and pins. Raises StokerError PinsDoNotFit: nothing is changed then.
+
+        What is not mounted gets its pins with the next mount: only then its files are known."""
+        name, known = data_set.full_name, self.cache.data_sets
+        before = known.get(name)
+        self.cache.data_set_known(data_set)
+        session = self.sessions.of(name)
+        if session is not None:
+            try:
+                await self.cache.pins.follow(session, data_set.spec.pin)
+            except StokerError:
+                if before is not None:
+                    self.cache.data_set_known(before)
+                raise
+        return self.data_set(name)
+
+    async def pin_as_written(self, session: Session, data_set: DataSet) -> None:
+        """The pins of a document, with its mount. Those that do not fit hinder no mount: status says it."""
+        try:
+            await self.cache.pins.follow(session, data_set.spec.pin)
+        except StokerError as error:
+            log.warning(error.message, reason=error.reason, data_set=session.spec.data_set)
+
+    async def forget(self, name: str) -> None:
         """Serve a DataSet no more; what it holds goes first. Raises StokerError: DataSetNotFound, MountBusy."""
-        if self.data_set(name)["mounts"]:
+        if self.cache.data_sets.get(name) is None:
+            self.data_set(name)
+        if any(session.mountpoint for session in self.sessions.all() if session.spec.data_set == name):
             step = "unmount it first: stoker unmount"
             raise StokerError(Reason.MountBusy, "it is mounted", place=name, next_step=step)
-        self.cache.forget_data_set(name)
+        await self.cache.forget_data_set(name)
 
     def _bad_pages(self) -> int:
         """What reads found to be wrong in the cache."""
@@ -156,7 +185,8 @@ class Daemon:
     async def describe(self, session: Session) -> dict[str, Any]:
         """One mount as `GET /v1/status` shows it."""
         cached = await self.cache.counts(session)
-        return mount_status(session, self.reads(session), cached)
+        pins = self.cache.pins.status(session.spec.data_set)
+        return {**mount_status(session, self.reads(session), cached), **pins}
 
     async def _load(self, slot: int, inode: int) -> None:
         session = self.sessions.by_slot(slot)

@@ -54,6 +54,10 @@ class DataSets:
     def all(self) -> list[DataSet]:
         return [self._known[name] for name in sorted(self._known)]
 
+    def get(self, name: str) -> DataSet | None:
+        """One by its full name."""
+        return self._known.get(name)
+
     def put(self, data_set: DataSet) -> bool:
         """Keep a document. False: it is the one that was kept already."""
         document: dict[str, Any] = data_set.to_document()

@@ -26,6 +26,7 @@ from stoker.node.metricvalues import (
     listing,
     one,
     ops,
+    pinned,
     restarts,
     tiers,
 )
@@ -213,6 +214,15 @@ METRICS = (
         cached(0),
     ),
     Metric("stoker_cached_files", "gauge", "files", (*_D, "tier"), "Cached objects of a data set.", cached(1)),
+    Metric(
+        "stoker_pinned_bytes",
+        "gauge",
+        "bytes",
+        (*_D, "tier"),
+        "Disk space of what a data set has pinned, cached or not.",
+        pinned(0),
+    ),
+    Metric("stoker_pinned_files", "gauge", "files", (*_D, "tier"), "Objects that a data set has pinned.", pinned(1)),
     Metric(
         "stoker_cache_limit_bytes",
         "gauge",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from stoker.cache.amount import Amount
-from stoker.cache.owner import TierUsage
+from stoker.cache.usage import TierUsage
 from stoker.fetch.counters import OPS, Node
 from stoker.fuse.protocol import Op
 from stoker.node.counting import MOST_DATA_SETS, OTHERS, Counting
@@ -22,11 +22,12 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is looked at for one answer. `cached`: bytes and inodes by data set and tier."""
+    """What is looked at for one answer. `cached`, `pinned`: bytes and inodes by data set and tier."""
 
     counting: Counting
     tiers: list[TierUsage]
     cached: Mapping[tuple[str, int], tuple[int, int]]
+    pinned: Mapping[tuple[str, int], tuple[int, int]]
     mounts: int
     phases: Mapping[str, int]
     slots: tuple[int, int]
@@ -109,3 +110,7 @@ def bounded(held: Mapping[tuple[str, int], Amount]) -> dict[tuple[str, int], tup
 
 def cached(what: int) -> Callable[[Facts], Values]:
     return lambda facts: [((name, str(tier)), both[what]) for (name, tier), both in facts.cached.items()]
+
+
+def pinned(what: int) -> Callable[[Facts], Values]:
+    return lambda facts: [((name, str(tier)), both[what]) for (name, tier), both in facts.pinned.items()]

@@ -96,6 +96,11 @@ class Sessions:
         """Whether something is mounted or about to be."""
         return bool(self._sessions) or self._starting > 0
 
+    def of(self, data_set: str) -> Session | None:
+        """A session of a DataSet, one that is mounted if there is one."""
+        mine = [session for session in self._sessions.values() if session.spec.data_set == data_set]
+        return max(mine, key=lambda session: bool(session.mountpoint), default=None)
+
     def by_slot(self, slot: int) -> Session | None:
         return self._sessions.get(slot)
 

@@ -62,6 +62,7 @@ class Watching:
             counting=self._counting,
             tiers=self._cache.owner.usage(),
             cached=bounded(cached),
+            pinned=bounded(self._cache.owner.pinned_by_owner_and_tier()),
             mounts=self._sessions.mounted(),
             phases=Count(job.phase for job in self._jobs.all()),
             slots=self._cache.owner.slots(),
