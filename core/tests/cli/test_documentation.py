@@ -17,6 +17,7 @@ ROOT = next(parent for parent in Path(__file__).parents if (parent / "pyproject.
 README = (ROOT / "README.md").read_text()
 S3 = (ROOT / "docs" / "S3.md").read_text()
 WATCHING = (ROOT / "docs/WATCHING.md").read_text()
+REFRESH = (ROOT / "docs/REFRESH.md").read_text()
 HELP = "\n".join(f"{command.help}\n{command.epilog or ''}" for _path, command in _commands(cli, ("stoker",)))
 
 
@@ -26,7 +27,7 @@ def lines(text: str) -> list[str]:
     return sorted({re.split(r"\s{2,}|\s+[#|]", line)[0] for line in found})
 
 
-@pytest.mark.parametrize("line", sorted({*lines(README), *lines(S3), *lines(WATCHING), *lines(HELP)}))
+@pytest.mark.parametrize("line", sorted({*lines(README), *lines(S3), *lines(WATCHING), *lines(REFRESH), *lines(HELP)}))
 def test_every_line_parses(line: str) -> None:
     words = shlex.split(line)[1:]
     command: click.Command = cli

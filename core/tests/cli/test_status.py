@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stoker.cli.render import generation, trouble
+
 MOUNT: dict[str, Any] = {
     "id": "1",
     "dataSet": "default/imagenet",
@@ -27,6 +29,7 @@ MOUNT: dict[str, Any] = {
     "hidden": {"NulByte": 1, "EmptyComponent": 2},
     "mode": "no-open",
     "passthrough": True,
+    "sourceChanged": {"files": 0, "lastPath": ""},
 }
 TIER = {
     "path": "/cache",
@@ -51,8 +54,20 @@ HELD = {
     "priority": 321,
     "ttlSeconds": 7200.0,
     "mounts": 0,
+    "generation": {
+        "digest": "fedcba9876543210",
+        "observedTime": "2026-01-02T03:04:05Z",
+        "changed": {"added": 1200, "removed": 0, "modified": 3},
+    },
+    "conditions": [{"type": "Indexed", "status": "False", "reason": "AccessDenied", "message": "not allowed"}],
 }
-UNUSED = {**HELD, "name": "default/unused", "heldBytes": 0, "heldFiles": 0, "pinnedFiles": 0, "pinnedBytes": 0}
+UNUSED = {
+    **HELD,
+    **dict.fromkeys(("heldBytes", "heldFiles", "pinnedFiles", "pinnedBytes"), 0),
+    "name": "default/unused",
+    "generation": None,
+    "conditions": [],
+}
 JOB = {
     "id": "preload-1",
     "operation": "Preload",
@@ -193,3 +208,12 @@ def test_node_stop(place: Path, stoker: Callable[..., Any], request: pytest.Fixt
         api.answers["POST /v1/shutdown"] = lambda *_: {"stopping": True}
     done = stoker("node", "--stop")
     assert (done.code, done.out) == (0, "the node ends\n" if running else "no node is running\n")
+
+
+def test_what_is_wrong_between_data_sets_and_sources_is_a_line_each() -> None:
+    changed = {**MOUNT, "sourceChanged": {"files": 2, "lastPath": "a/b"}}
+    first, *_, last = trouble(status(changed))
+    assert first == "default/held: AccessDenied: not allowed"
+    assert last.startswith("/mnt/imagenet: SourceChanged: 2 files changed at the source, the last is a/b; ")
+    assert generation(HELD["generation"]) == ("fedcba987654", "2026-01-02T03:04:05Z", "+1,200 ~3")
+    assert generation(None) == ("-", "-", "-")

@@ -302,9 +302,9 @@ async def test_events_tell_why_reads_fail_once_a_minute(rig: FetchRig, store: Me
     for page in range(3):
         with pytest.raises(StokerError):
             await view.read("a", page * PAGE, PAGE)
-    await eventually(lambda: any(message["op"] == "event" for message in rig.owner.messages))
-    events = [message for message in rig.owner.messages if message["op"] == "event"]
-    assert [event["reason"] for event in events] == ["SourceChanged"]
+    await eventually(lambda: any(message["op"] == "changed" for message in rig.owner.messages))
+    told = [message for message in rig.owner.messages if message["op"] in ("event", "changed")]
+    assert [(message["op"], message["path"]) for message in told] == [("changed", "a")]
 
 
 async def test_a_source_that_breaks_in_an_unforeseen_way_is_an_error_of_its_own(

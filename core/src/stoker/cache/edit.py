@@ -137,6 +137,16 @@ class IndexEdit:
         loaded.changed = True
         return amount
 
+    def release(self, oid: bytes, owner: int) -> None:
+        """One of its owners, who is not charged for it, uses an object no more."""
+        loaded = self._load(oid)
+        if loaded is None or owner not in loaded.record.owners[1:]:
+            return
+        record = loaded.record
+        self._count(owner, -record.accounted, -1)
+        record.owners = tuple(other for other in record.owners if other != owner)
+        loaded.changed = True
+
     def drop(self, oid: bytes) -> Gone | None:
         """Take an object out of the index."""
         loaded = self._load(oid)

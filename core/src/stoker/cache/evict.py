@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stoker.cache.accounts import Accounts
 from stoker.cache.amount import Amount, total
 from stoker.cache.index import IndexTxn
 from stoker.cache.jobs import Common, EvictJob
+from stoker.cache.layout import owner_id, tier_of
 from stoker.cache.ledger import COMMON
 from stoker.cache.record import ObjectRecord
 from stoker.cache.shares import Claim, Share, Why, eligible, goal, shares
@@ -72,6 +73,37 @@ class Evictions:
         campaign = self._campaigns[tier.number]
         campaign.left = (campaign.left - this.freed).at_least_nothing() if this.job.oids else Amount()
         return this.job if this.job.oids or this.job.dangling else None
+
+    def let_go(self, oids: Iterable[bytes], data_set: str, in_use: Collection[bytes]) -> list[EvictJob]:
+        """Per tier a job that frees objects which a DataSet needs no more; what another known one uses stays for that
+        one, and what is `in_use` stays. For the rest as `CacheOwner.plan_eviction`."""
+        by_tier: dict[int, list[bytes]] = {}
+        seeds = [tier.seed for tier in self._tiers]
+        for oid in oids:
+            by_tier.setdefault(tier_of(oid, seeds), []).append(oid)
+        jobs = (self._let_go(self._tiers[n], mine, owner_id(data_set), in_use) for n, mine in by_tier.items())
+        return [job for job in jobs if job is not None]
+
+    def _let_go(self, tier: Tier, oids: Iterable[bytes], account: int, in_use: Collection[bytes]) -> EvictJob | None:
+        if tier.index is None:
+            return None
+        job = EvictJob(tier, self._common)
+        with tier.index.read() as txn:
+            for oid in oids:
+                record = txn.object(oid)
+                if record is None or account not in record.owners or oid in in_use or oid in job.reasons:
+                    continue
+                if txn.pinners(oid):
+                    continue
+                others = [owner for owner in record.owners if owner != account and self._accounts.known(owner)]
+                if others and record.payer != account:
+                    job.releases.append((oid, account))
+                    continue
+                job.add(oid, Why.Generation)
+                amount = Amount(record.accounted, 1)
+                if heir := self._heir(record, amount) if others else COMMON:
+                    job.hand_over(oid, heir, amount)
+        return job if job.oids or job.releases else None
 
     def _claims(self, tier: Tier, live: Collection[int]) -> list[Claim]:
         return [

@@ -193,6 +193,8 @@ class EvictJob(IndexJob):
     """Who is charged from now on, and for how much."""
     dangling: list[tuple[bytes, int, int]] = field(default_factory=list)
     """Places in the order of eviction that no object stands for: object id, account, epoch."""
+    releases: list[tuple[bytes, int]] = field(default_factory=list)
+    """Object id and an account that does not use it any more, and is not charged for it."""
 
     def add(self, oid: bytes, why: Why) -> None:
         """One more victim."""
@@ -215,6 +217,8 @@ class EvictJob(IndexJob):
                 edit.drop(oid)
         for place in self.dangling:
             edit.txn.displace(*place)
+        for oid, account in self.releases:
+            edit.release(oid, account)
 
     def settle(self) -> None:
         super().settle()

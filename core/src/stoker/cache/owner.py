@@ -39,7 +39,7 @@ class CacheOwner:
         self._names: dict[int, str] = {}
         self._common = Common(boot, self._names, self._uncommitted)
         self.accounts = Accounts(self.tiers)
-        self._evictions = Evictions(self.tiers, self.accounts, self._common)
+        self.evictions = Evictions(self.tiers, self.accounts, self._common)
         self.pins = Pins(self.tiers, self.accounts, self._common)
         self._folders_seen = [self._folders_now(table) for table in tables]
         self.bad_pages = 0
@@ -94,7 +94,7 @@ class CacheOwner:
         """Answer `credit`. When it is less than asked for, `recall` from the others and plan an eviction."""
         wanted, room = Amount(nbytes, inodes), self.accounts.room(account)
         if wanted.smaller(room) != wanted:
-            self._evictions.at_limit(account)
+            self.evictions.at_limit(account)
         return self.tiers[tier].grant(fetcher, account, wanted, room, asker or account)
 
     def recall(self, fetcher: int, tier: int, account: int) -> dict[tuple[int, int], list[int]]:
@@ -188,7 +188,7 @@ class CacheOwner:
         run and settle it, tell fetchers and workers of `job.gone`, and `release` it when all workers have answered.
         """
         owners = {owner_id(name) for name in live}
-        jobs = (self._evictions.plan(tier, in_use, owners) for tier in self.tiers)
+        jobs = (self.evictions.plan(tier, in_use, owners) for tier in self.tiers)
         return [job for job in jobs if job is not None]
 
     def release(self, job: Job) -> None:

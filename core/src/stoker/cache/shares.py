@@ -22,6 +22,8 @@ class Why(StrEnum):
     """Room for a DataSet of higher priority."""
     Lru = "Lru"
     """Least recently used among equals."""
+    Generation = "Generation"
+    """Of an older generation of its DataSet, and of no other that is current or mounted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def command(file: str, runtime: str | None) -> int:
     found = documents.read(file, runtime)
     node = start_node(found.runtime)
     for order in found.orders:
-        wish = {"document": order.data_set.to_document(), "place": order.place}
+        wish = order.to_json()
         data_set = again_if_gone(lambda wish=wish: node.apply(wish), found.runtime)  # type: ignore[misc]
         pins = f", pinned: {pinned(data_set)}" if data_set["pinnedFiles"] else ""
         click.echo(f"applied {data_set['name']}: {limits(data_set)}, priority {data_set['priority']}{pins}")

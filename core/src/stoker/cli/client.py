@@ -69,6 +69,20 @@ class AdminClient:
         found: dict[str, Any] = self._call("PUT", "/v1/datasets", order)["dataSet"]
         return found
 
+    def document(self, name: str) -> dict[str, Any]:
+        """The DataSet as the node was told of it."""
+        found: dict[str, Any] = self._call("GET", "/v1/datasets/document", name=name)["document"]
+        return found
+
+    def refresh(self, order: dict[str, Any], listed: Callable[[int], None]) -> dict[str, Any]:
+        """List the sources of a DataSet again; what was found."""
+        found: dict[str, Any] = self._stream("/v1/refreshes", order, listed)["refresh"]
+        return found
+
+    def data_sets(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call("GET", "/v1/datasets")["dataSets"]
+        return found
+
     def forget(self, name: str) -> None:
         self._call("DELETE", "/v1/datasets", name=name)
 
@@ -100,7 +114,8 @@ class AdminClient:
                 if message["state"] != "listing":
                     return message
                 listed(int(message["objects"]))
-        raise StokerError(Reason.Internal, "the node ended its answer early", next_step="see the node's log.")
+        step = "run the command again; the node starts again by itself."
+        raise StokerError(Reason.NodeNotRunning, "the node ended in the middle of its answer", next_step=step)
 
     @contextlib.contextmanager
     def _response(self, method: str, path: str, body: Any, query: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:

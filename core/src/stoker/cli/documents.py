@@ -33,9 +33,10 @@ class Order:
     def to_json(self, **more: Any) -> dict[str, Any]:
         """The body of the request. Holds secrets: it goes into the node's socket and nowhere else."""
         document = self.data_set.to_document()
-        return {"document": document, "place": self.place, "credentials": self._credentials(), **more}
+        return {"document": document, "place": self.place, "credentials": self.credentials(), **more}
 
-    def _credentials(self) -> dict[str, dict[str, str]]:
+    def credentials(self) -> dict[str, dict[str, str]]:
+        """What this user has for each source. Secret."""
         from stoker.api.resolve import resolve_sources
         from stoker.sources.credentials import local_credentials
 

@@ -40,6 +40,7 @@ _COMMANDS = {
     "why-slow": "stoker.cli.whyslow",
     "unmount": "stoker.cli.unmount",
     "apply": "stoker.cli.apply",
+    "refresh": "stoker.cli.refresh",
     "forget": "stoker.cli.forget",
     "manifest": "stoker.cli.manifest",
     "s3-credentials": "stoker.cli.s3keys",

@@ -77,3 +77,30 @@ def pins_warning(data_set: Mapping[str, Any]) -> str:
     if data_set.get("pinsFit", True):  # an older node says nothing of pins
         return ""
     return f"PinsDoNotFit: {data_set.get('name') or data_set['dataSet']}: {data_set['pinsMessage']}"
+
+
+def generation(found: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """The current generation of a DataSet, when it was listed, and what was different: `+12 -3 ~1`."""
+    if found is None:
+        return "-", "-", "-"
+    changed = found["changed"]
+    signs = (("+", "added"), ("-", "removed"), ("~", "modified"))
+    counts = " ".join(f"{sign}{changed[kind]:,}" for sign, kind in signs if changed[kind])
+    return found["digest"][:12], found["observedTime"], counts or "-"
+
+
+def trouble(status: Mapping[str, Any]) -> list[str]:
+    """What is wrong between DataSets and their sources, a line each."""
+    wrong = (("Indexed", "False"), ("SourceChanged", "True"))
+    lines = [
+        f"{data_set['name']}: {condition['reason']}: {condition['message']}"
+        for data_set in status["dataSets"]
+        for condition in data_set["conditions"]
+        if (condition["type"], condition["status"]) in wrong
+    ]
+    for mount in status["mounts"]:
+        changed = mount["sourceChanged"]
+        told = f"{files(changed['files'])} changed at the source, the last is {changed['lastPath']}"
+        step = "what is not cached of it cannot be read. Mount again to see the new one."
+        lines += [f"{mount['mountpoint']}: SourceChanged: {told}; {step}"] if changed["files"] else []
+    return lines

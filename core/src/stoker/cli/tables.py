@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stoker.cli.checks import Check, State
-from stoker.cli.render import hidden, job_line, limits, percent, pinned, pins_warning, size
+from stoker.cli.render import generation, hidden, job_line, limits, percent, pinned, pins_warning, size, trouble
 
 _PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
 
@@ -34,12 +34,12 @@ def status_view(status: dict[str, Any]) -> RenderableType:
     if status["node"] is None:
         return Text("No node is running: nothing is mounted.")
     parts: list[RenderableType] = [_mounts(status["mounts"]) if status["mounts"] else Text("Nothing is mounted.")]
-    parts += [Text(line) for line in _hidden_lines(status["mounts"])]
+    parts += [Text(line) for line in (*_hidden_lines(status["mounts"]), *trouble(status))]
     jobs = [job for job in status["jobs"] if job["phase"] in ("Pending", "Running")]
     parts += [Text(job_line(job)) for job in jobs]
     cache = status["node"]["cache"]
     parts.append(_cache(cache["tiers"]))
-    if shown := [each for each in status["dataSets"] if _is_something(each)]:
+    if shown := [each for each in status["dataSets"] if each["generation"] or _is_something(each)]:
         parts.append(_data_sets(shown))
     parts += [Text(line) for each in status["dataSets"] if (line := pins_warning(each))]
     if cache["lostBytes"]:
@@ -69,7 +69,7 @@ def _mounts(mounts: list[dict[str, Any]]) -> Table:
 
 def _data_sets(data_sets: list[dict[str, Any]]) -> Table:
     numbers = ("Held", "Files", "Pinned", "Priority")
-    made = table("DataSet", *numbers, "May hold", numbers=numbers)
+    made = table("DataSet", *numbers, "May hold", "Generation", "Listed", "Changed", numbers=numbers)
     for each in data_sets:
         made.add_row(
             each["name"],
@@ -78,6 +78,7 @@ def _data_sets(data_sets: list[dict[str, Any]]) -> Table:
             pinned(each),
             str(each["priority"]),
             limits(each),
+            *generation(each["generation"]),
         )
     return made
 

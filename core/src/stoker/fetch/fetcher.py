@@ -56,6 +56,7 @@ class Fetcher:
         hello = {"op": "hello", "role": "fetcher", "index": index, "pid": os.getpid()}
         self._link = Link(os.path.join(config["run_dir"], "control.sock"), hello, self)
         self._service = Service(self._sessions, lanes, self._link.tell)
+        self._service.tell_changed = self._link.tell_changed
 
     async def run(self) -> None:
         """Serve until cancelled."""

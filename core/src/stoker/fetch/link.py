@@ -98,6 +98,10 @@ class Link:
         """An event for people."""
         self.send({"op": "event", "reason": str(reason), "message": text})
 
+    def tell_changed(self, session: str, path: str, text: str) -> None:
+        """An object that a session shows is not what was listed."""
+        self.send({"op": "changed", "session": session, "path": path, "message": text})
+
     def tell_fault(self, tier: int, reason: Reason, text: str) -> None:
         """The disk of a tier refused."""
         self.send({"op": "fault", "tier": tier, "reason": str(reason), "message": text})

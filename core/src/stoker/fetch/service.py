@@ -35,6 +35,9 @@ WHOLE_RETRY_S = 10.0
 TELL_EVERY_S = 60.0
 """The same failure of the same source is told once per minute."""
 
+MOST_CHANGED = 256
+"""Changed objects that are told of in one minute."""
+
 MOST_FAILED = 1024
 """Files with failures beside the cache that are kept until somebody looks which of them are over."""
 
@@ -66,6 +69,9 @@ class Service:
         self._failed: dict[tuple[int, int], Failures] = {}
         """By session and inode: reads without the cache."""
         self._told: dict[tuple[str, Reason], float] = {}
+        self._told_changed: dict[tuple[str, int], float] = {}
+        self.tell_changed: Callable[[str, str, str], None] = lambda *_: None
+        """Hears of objects that are not what was listed: session, path, what was found."""
 
     async def file_of(self, request: Request) -> tuple[Session, File]:
         """Raises StokerError."""
@@ -94,7 +100,7 @@ class Service:
             finally:
                 self._lanes.give_memory(ticket)
         except StokerError as error:
-            self._report(session, file, error)
+            self._report(session, request.inode, file, error)
             raise
 
     def note(self, request: Request) -> None:
@@ -135,7 +141,7 @@ class Service:
         if error := state.failures.get(*wanted, self._clock()):
             raise error
         if session.spec.mount.policy == "WholeFile":
-            self._load_behind(session, file, state, objects)
+            self._load_behind(session, request.inode, file, state, objects)
         try:
             bad, exact = bool(request.flags & FLAG_BAD_PAGE), bool(request.flags & FLAG_EXACT)
             return await objects.read(session, file, wanted, bad, exact=exact)
@@ -145,19 +151,19 @@ class Service:
             store.failed()
             return None
 
-    def _load_behind(self, session: Session, file: File, state: ObjectState, objects: Objects) -> None:
+    def _load_behind(self, session: Session, inode: int, file: File, state: ObjectState, objects: Objects) -> None:
         """`WholeFile`: the first read brings the whole file."""
         if state.loading is not None or self._clock() < state.load_again_at:
             return
-        task = state.loading = asyncio.create_task(self._quiet_load(session, file, state, objects))
+        task = state.loading = asyncio.create_task(self._quiet_load(session, inode, file, state, objects))
         task.add_done_callback(lambda _: setattr(state, "loading", None))
 
-    async def _quiet_load(self, session: Session, file: File, state: ObjectState, objects: Objects) -> None:
+    async def _quiet_load(self, session: Session, inode: int, file: File, state: ObjectState, objects: Objects) -> None:
         try:
             await objects.load(session, file)
         except StokerError as error:
             state.load_again_at = self._clock() + WHOLE_RETRY_S
-            self._report(session, file, error)
+            self._report(session, inode, file, error)
 
     async def _inline(self, session: Session, file: File, request: Request, length: int) -> tuple[bytearray, Ticket]:
         """Like `_bytes`; what failed a moment ago fails at once."""
@@ -205,9 +211,12 @@ class Service:
         session.tally.add(Counter.INLINE_BYTES, length)
         return sink.data, ticket
 
-    def _report(self, session: Session, file: File, error: StokerError) -> None:
+    def _report(self, session: Session, inode: int, file: File, error: StokerError) -> None:
         place = session.stores[file.source].spec.uri
         now = self._clock()
+        if error.reason is Reason.SourceChanged:
+            self._report_changed(session, inode, error, now)
+            return
         if now < self._told.get((place, error.reason), 0.0):
             return
         self._told[place, error.reason] = now + TELL_EVERY_S
@@ -215,6 +224,22 @@ class Service:
             "read failed", data_set=session.spec.data_set, reason=error.reason, place=error.place, error=error.message
         )
         self._tell(error.reason, f"{session.spec.data_set}: {error.line()}")
+
+    def _report_changed(self, session: Session, inode: int, error: StokerError, now: float) -> None:
+        """Each object is told once per minute, with the path that a reader knows; of very many only the first ones."""
+        key = session.spec.id, inode
+        if now < self._told_changed.get(key, 0.0):
+            return
+        if len(self._told_changed) >= MOST_CHANGED:
+            self._told_changed = {key: until for key, until in self._told_changed.items() if now < until}
+            if len(self._told_changed) >= MOST_CHANGED:
+                return
+        self._told_changed[key] = now + TELL_EVERY_S
+        path, data_set = session.path(inode), session.spec.data_set
+        log.warning(
+            "object changed", data_set=data_set, reason=error.reason, path=path, place=error.place, error=error.message
+        )
+        self.tell_changed(session.spec.id, path, error.message)
 
 
 def _elsewhere(store: Store, error: SourceError) -> bool:

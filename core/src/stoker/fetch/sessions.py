@@ -51,6 +51,13 @@ class Session:
             found = self._files[inode] = file_of(self._manifest, inode, self.spec.mount.policy)
         return found
 
+    def path(self, inode: int) -> str:
+        """For people: the path in the mount, or the key of an object that no mount shows."""
+        manifest = self._manifest
+        hidden = inode - manifest.hidden_inode(0)
+        raw = manifest.hidden_objects[hidden].key if hidden >= 0 else manifest.path(inode)
+        return raw.decode(errors="backslashreplace")
+
     async def close(self) -> None:
         self._manifest.close()
         for store in self.stores:

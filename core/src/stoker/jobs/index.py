@@ -3,9 +3,10 @@
 One JSON line on standard input is the order: `{"sources": [SourceSpec...], "directory": ..., "dataSet": "ns/name"}`.
 Standard output has one JSON object a line: `{"state": "listing", "objects": n}` as it goes, at the end
 `{"state": "answered", "statuses": {<status>: n}}` and `{"state": "done", "digest", "path", "files", "directories",
-"bytes", "hidden", "contacted"}`, where `contacted` is the uri really listed of each source (its own or a replica's), or
-`{"state": "failed", "error": ...}` and exit code 1.
-Terminated, or when nobody reads its output any more, it ends and leaves nothing behind.
+"bytes", "hidden", "contacted", "changed"}`, where `contacted` is the uri really listed of each source (its own or a
+replica's) and `changed` counts the differences to the manifest `previous`, or `{"state": "failed", "error": ...}` and
+exit code 1. Terminated, or when nobody reads its output any more, it ends and leaves nothing behind; when the process
+that started it dies it is terminated.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from typing import Any
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.jobs.parent import end_with_parent
 from stoker.manifest.build import ManifestBuilder, ManifestSummary
+from stoker.manifest.diff import Kind, count, diff
 from stoker.manifest.format import ManifestSource, shown_uri
+from stoker.manifest.manifest import Manifest
 from stoker.node.plainlog import PlainLog
 from stoker.sources import answered, open_source
 from stoker.sources.base import Source, SourceSpec
@@ -42,10 +46,16 @@ class Order:
     sources: tuple[SourceSpec, ...]
     directory: str
     data_set: str
+    previous: str = ""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Order:
-        return cls(tuple(map(SourceSpec.from_json, data["sources"])), data["directory"], data["dataSet"])
+        return cls(
+            tuple(map(SourceSpec.from_json, data["sources"])),
+            data["directory"],
+            data["dataSet"],
+            data.get("previous", ""),
+        )
 
 
 class Index:
@@ -132,6 +142,16 @@ def build(order: Order) -> tuple[ManifestSummary, list[str]]:
         return builder.finish(), index.contacted
 
 
+def changes(previous: str, summary: ManifestSummary) -> dict[str, int]:
+    """How many files are different from the generation before; none when there is no such, or it cannot be read."""
+    counts: dict[Kind, int] = {"added": 0, "removed": 0, "changed": 0}
+    if previous and previous != summary.path:
+        with contextlib.suppress(StokerError, OSError), contextlib.ExitStack() as opened:
+            old, new = (opened.enter_context(contextlib.closing(Manifest.open(p))) for p in (previous, summary.path))
+            counts = count(diff(old, new))
+    return {"added": counts["added"], "removed": counts["removed"], "modified": counts["changed"]}
+
+
 _statuses: Counter[int] = Counter()
 """How often each status was answered; the daemon counts them."""
 
@@ -147,6 +167,7 @@ def say(message: dict[str, Any]) -> None:
 def main() -> int:
     """The exit code."""
     try:
+        end_with_parent()
         order = Order.from_json(json.loads(sys.stdin.buffer.readline()))
         answered.listen(_count)
         try:
@@ -154,7 +175,8 @@ def main() -> int:
         finally:
             with contextlib.suppress(BrokenPipeError):
                 say({"state": "answered", "statuses": dict(_statuses)})
-        say({"state": "done", **asdict(summary), "contacted": contacted})
+        changed = changes(order.previous, summary)
+        say({"state": "done", **asdict(summary), "contacted": contacted, "changed": changed})
     except asyncio.CancelledError:
         return _TERMINATED
     except BrokenPipeError:

@@ -160,7 +160,7 @@ def _publish(file: IO[bytes], path: str, header: Header) -> None:
 @contextlib.contextmanager
 def _building(directory: str) -> Iterator[IO[bytes]]:
     """A locked file under a temporary name; what is still there of it at the end is removed."""
-    _sweep(directory)
+    sweep(directory)
     with tempfile.NamedTemporaryFile(dir=directory, prefix=_BUILDING, delete=False, buffering=_WRITE_BYTES) as file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX)
@@ -170,7 +170,7 @@ def _building(directory: str) -> Iterator[IO[bytes]]:
                 os.unlink(file.name)
 
 
-def _sweep(directory: str) -> None:
+def sweep(directory: str) -> None:
     """Remove what killed builders left: files whose lock nobody holds."""
     for name in os.listdir(directory):
         if not name.startswith(_BUILDING):

@@ -16,6 +16,7 @@ from stoker import __version__
 from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+from stoker.node.refreshroutes import refresh_routes
 from stoker.node.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def application(daemon: Daemon) -> web.Application:
             web.post("/v1/shutdown", routes.shutdown),
         ]
     )
+    app.add_routes(refresh_routes(daemon, _stream))
     app.add_routes(daemon.watching.routes())
     return app
 
@@ -160,8 +162,10 @@ class Routes:
         return web.json_response({"dataSets": self._daemon.data_sets()})
 
     async def apply(self, request: web.Request) -> web.Response:
-        data_set = _resolved(await request.json()).data_set
-        return web.json_response({"dataSet": await self._daemon.apply(data_set)})
+        resolved = _resolved(await request.json())
+        applied = await self._daemon.apply(resolved.data_set)
+        self._daemon.refreshes.applied(resolved)
+        return web.json_response({"dataSet": applied})
 
     async def forget(self, request: web.Request) -> web.Response:
         await self._daemon.forget(request.query["name"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +77,8 @@ class CacheService:
         self.pins.load()
         self.eviction = EvictionRounds(owner, keeper, self._control, self._fetchers, self._run)
         self.on_bad_pages: Callable[[int], None] = lambda _: None
+        self.on_changed: Callable[[str, str, str], None] = lambda *_: None
+        """Hears of an object that is not what was listed: session, path, and what was found."""
         self.on_pace: Callable[[int, Mapping[str, Any]], None] = lambda *_: None
 
     @classmethod
@@ -162,6 +164,15 @@ class CacheService:
         cached = Cached(files, nbytes)
         self._counted[session.spec.id] = _Counted(cached, time.monotonic(), time.monotonic() - began)
         return cached
+
+    async def let_go(self, oids: Sequence[bytes], data_set: str) -> list[bytes]:
+        """Free what a DataSet needs no more; those that are being filled at this moment stay, and are given back."""
+        await self._commit()
+        return await self.eviction.let_go(oids, data_set, self._sessions.all() if self._sessions is not None else [])
+
+    def when_s3_left(self, key: str, call: Callable[[], None]) -> None:
+        """Call when no answer of the S3 endpoint is made of a session that newer ones have replaced."""
+        self._control.tell_s3_leave(key, call)
 
     def tiers(self) -> list[dict[str, Any]]:
         """For status. What fetchers were promised is not shown as used: most of it is never put on disk."""
@@ -261,6 +272,9 @@ class CacheService:
 
     def event(self, message: dict[str, Any]) -> None:
         _event(message.get("reason", ""), message.get("message", ""))
+
+    def source_changed(self, message: dict[str, Any]) -> None:
+        self.on_changed(message["session"], message["path"], message["message"])
 
     def connection_gone(self, session_id: str) -> None:
         if self._sessions is not None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -78,10 +78,18 @@ class Control:
 
     def tell_workers_evicted(self, objects: list[list[Any]], when_dropped: Callable[[], None]) -> None:
         """Workers drop what they have open of these; `when_dropped` is called when all have, or are dead."""
+        self._tell(self._workers, {"op": "evicted", "objects": objects}, when_dropped)
+
+    def tell_s3_leave(self, key: str, when_left: Callable[[], None]) -> None:
+        """A session is to end that newer ones have replaced; `when_left` is called when no answer is made of it."""
+        serving = {who: channel for who, channel in self._workers.items() if who[0] == "s3"}
+        self._tell(serving, {"op": "leave", "key": key}, when_left)
+
+    def _tell(self, readers: Mapping[_Reader, AsyncChannel], message: Message, when_all: Callable[[], None]) -> None:
         number = next(self._numbers)
-        self._waiting[number] = (set(self._workers), when_dropped)
-        for channel in self._workers.values():
-            channel.send({"op": "evicted", "seq": number, "objects": objects})
+        self._waiting[number] = (set(readers), when_all)
+        for channel in readers.values():
+            channel.send({**message, "seq": number})
         self._settle(number)
 
     async def _connection(self, channel: AsyncChannel) -> None:
@@ -122,6 +130,8 @@ class Control:
                 self._service.fault(index, message)
             case "stored":
                 self._service.stored(index, message)
+            case "changed":
+                self._service.source_changed(message)
             case "event":
                 self._service.event(message)
 

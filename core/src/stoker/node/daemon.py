@@ -32,12 +32,15 @@ from stoker.node.cacheservice import CacheService
 from stoker.node.counting import Counting, create_past
 from stoker.node.endpoint import Endpoint
 from stoker.node.generations import Generations
+from stoker.node.handed import Handed
 from stoker.node.jobs import Jobs
 from stoker.node.keeper import Keeper
 from stoker.node.mounttable import MountTable
+from stoker.node.refresh import Refreshes
 from stoker.node.sessions import Session, Sessions
 from stoker.node.status import Reads, data_set_status, mount_status
 from stoker.node.store import Entry, Share
+from stoker.node.upkeep import Upkeep
 from stoker.node.watching import Watching
 
 log = structlog.get_logger("stoker.node")
@@ -75,6 +78,12 @@ class Daemon:
         self.generations.on_answered = self.counting.count_listing
         told = _Told(self.counting, self.cache)
         self.sessions = Sessions(self._config, self._keeper, self.generations, told, self._table)
+        handed = Handed(self._keeper)
+        serves_s3 = bool(self.endpoint.url)
+        upkeep = self._upkeep = Upkeep(self.sessions, self.generations, handed, self.cache, serves_s3=serves_s3)
+        self.refreshes = Refreshes(self.cache.data_sets, self.generations, self.sessions, handed, upkeep.look)
+        self.cache.on_changed = self.refreshes.source_changed
+        told.also(self.refreshes, upkeep)
         self.sessions.recover()
         self._keeper.on_orphan = self.sessions.orphaned
         self._keeper.on_replaced = lambda: self.counting.own.tally(Node.SUPERVISORS)
@@ -89,6 +98,8 @@ class Daemon:
         else:
             self._task(self.watching.serve_tcp(cold=False))
         self._task(self.cache.run(self.sessions))
+        self._task(upkeep.run())
+        self._task(self.refreshes.run())
         self._keeper.want({"fetcher": fetchers, "worker": int(self._config["fuse_workers"]), **self.endpoint.roles})
         await self._serve()
 
@@ -133,6 +144,7 @@ class Daemon:
             {
                 **data_set_status(data_set, held.get(data_set.full_name, Amount()), mounts[data_set.full_name]),
                 **self.cache.pins.status(data_set.full_name),
+                **self.refreshes.status(data_set),
             }
             for data_set in self.cache.data_sets.all()
         ]
@@ -177,6 +189,7 @@ class Daemon:
             step = "unmount it first: stoker unmount"
             raise StokerError(Reason.MountBusy, "it is mounted", place=name, next_step=step)
         await self.cache.forget_data_set(name)
+        self.refreshes.forget(name)
 
     def _bad_pages(self) -> int:
         """What reads found to be wrong in the cache."""
@@ -186,7 +199,8 @@ class Daemon:
         """One mount as `GET /v1/status` shows it."""
         cached = await self.cache.counts(session)
         pins = self.cache.pins.status(session.spec.data_set)
-        return {**mount_status(session, self.reads(session), cached), **pins}
+        changed = self.refreshes.changed_under(session.spec.id)
+        return {**mount_status(session, self.reads(session), cached), **pins, **changed}
 
     async def _load(self, slot: int, inode: int) -> None:
         session = self.sessions.by_slot(slot)
@@ -215,6 +229,8 @@ class Daemon:
         await self._end(runner, path)
 
     async def _end(self, runner: web.AppRunner, path: str) -> None:
+        await self.refreshes.close()
+        await self._upkeep.close()
         for job in self.jobs.all():
             await self.jobs.cancel(job)
         await self.sessions.unmount_all()
@@ -271,6 +287,12 @@ class _Told:
     def __init__(self, counting: Counting, cache: CacheService) -> None:
         self._counting = counting
         self._cache = cache
+        self._refreshes: Refreshes | None = None
+        self._upkeep: Upkeep | None = None
+
+    def also(self, refreshes: Refreshes, upkeep: Upkeep) -> None:
+        """They are made after the sessions."""
+        self._refreshes, self._upkeep = refreshes, upkeep
 
     def data_set_known(self, data_set: DataSet) -> None:
         self._cache.data_set_known(data_set)
@@ -278,10 +300,15 @@ class _Told:
     def session_added(self, spec: SessionSpec) -> None:
         self._counting.began(spec)
         self._cache.session_added(spec)
+        if self._upkeep is not None:
+            self._upkeep.look(spec.data_set)
 
     def session_ended(self, spec: SessionSpec) -> None:
         self._counting.ended(spec)
         self._cache.session_ended(spec)
+        if self._refreshes is not None and self._upkeep is not None:
+            self._refreshes.session_ended(spec.id)
+            self._upkeep.look(spec.data_set)
 
 
 def _unforeseen(error: Exception) -> StokerError:

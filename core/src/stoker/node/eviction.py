@@ -50,18 +50,30 @@ class EvictionRounds:
         live = {session.spec.data_set for session in sessions}
         any_gone = False
         for job in self._owner.plan_eviction(self._open_for_passthrough(sessions), live):
-            asked = list(job.oids)
-            busy = await self._busy(job, asked)
-            job.oids = [oid for oid in asked if oid not in busy]
-            try:
-                await self._run([job])
-            finally:
-                self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
-            for why, (objects, nbytes) in job.evicted().items():
-                self.on_evicted(why, objects, nbytes)
-                log.info("evicted", objects=objects, bytes=nbytes, tier=job.tier.root, reason=why)
+            await self._do(job)
             any_gone = any_gone or bool(job.gone)
         return any_gone
+
+    async def let_go(self, oids: Sequence[bytes], data_set: str, sessions: Sequence[Session]) -> list[bytes]:
+        """Free objects that a DataSet needs no more. Those that are being filled stay, and are given back."""
+        left: list[bytes] = []
+        for job in self._owner.evictions.let_go(oids, data_set, self._open_for_passthrough(sessions)):
+            left += await self._do(job)
+        return left
+
+    async def _do(self, job: EvictJob) -> list[bytes]:
+        """What fetchers are filling stays; those objects."""
+        asked = list(job.oids)
+        busy = await self._busy(job, asked)
+        job.oids = [oid for oid in asked if oid not in busy]
+        try:
+            await self._run([job])
+        finally:
+            self._control.tell_fetchers({"op": "evicted", "oids": [oid.hex() for oid in asked]})
+        for why, (objects, nbytes) in job.evicted().items():
+            self.on_evicted(why, objects, nbytes)
+            log.info("evicted", objects=objects, bytes=nbytes, tier=job.tier.root, reason=why)
+        return list(busy)
 
     async def _busy(self, job: EvictJob, asked: list[bytes]) -> set[bytes]:
         """Which of the objects fetchers are filling; those of a fetcher that does not answer count as busy."""

@@ -24,7 +24,7 @@ from stoker.node.generations import Generation, Generations
 from stoker.node.keeper import Keeper
 from stoker.node.mountpoint import check_mountpoint
 from stoker.node.mounttable import MountTable
-from stoker.node.resolve import Owner, Resolved, wants_passthrough
+from stoker.node.resolve import Owner, Resolved, resolve, wants_passthrough
 from stoker.node.store import Entry, Share
 
 log = structlog.get_logger("stoker.node")
@@ -45,16 +45,24 @@ class Listeners(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """A live session. `mountpoint` is empty for one that only a job uses."""
+    """A live session. `mountpoint` is empty for one that only a job uses, and for a `newest` one, which shows the
+    current generation by S3 while the mounts of its DataSet show older ones."""
 
     spec: SessionSpec
     manifest: Manifest
     mountpoint: str
     document: dict[str, Any]
+    newest: bool = False
+    made: int = 0
 
     @property
     def key(self) -> str:
         return f"session.{self.spec.id}"
+
+    def resolved(self) -> Resolved:
+        """The DataSet as it was handed over, with credentials."""
+        credentials = {source.name: source.credentials.to_json() for source in self.spec.sources}
+        return resolve(DataSet.from_body(self.document), credentials, "")
 
 
 class Sessions:
@@ -78,12 +86,14 @@ class Sessions:
         for entry in sorted(entries, key=lambda entry: entry.data["made"], reverse=True):
             spec = SessionSpec.from_json(entry.data["spec"])
             # Of two that have one slot the older has ended: who kept it had not heard of that.
-            if not entry.data["mountpoint"] or spec.slot in self._sessions:
+            kept = entry.data["mountpoint"] or entry.data["newest"]
+            if not kept or spec.slot in self._sessions:
                 self._listeners.session_ended(spec)
                 self._keeper.drop(entry.key)
             else:
                 manifest = Manifest.open(spec.manifest_path)
-                session = Session(spec, manifest, entry.data["mountpoint"], entry.data["document"])
+                data = entry.data
+                session = Session(spec, manifest, data["mountpoint"], data["document"], data["newest"], data["made"])
                 self._sessions[spec.slot] = session
 
     def all(self) -> list[Session]:
@@ -106,7 +116,7 @@ class Sessions:
 
     async def mount(self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]) -> Session:
         """List, mount, and return when the mount answers. The same mount again is fine. Raises StokerError."""
-        with self._start():
+        with self.working():
             return await self._mount_and_wait(resolved, mountpoint, progress)
 
     async def _mount_and_wait(self, resolved: Resolved, mountpoint: str, progress: Callable[[int], None]) -> Session:
@@ -126,17 +136,27 @@ class Sessions:
         return session
 
     async def view(self, resolved: Resolved, progress: Callable[[int], None]) -> Session:
-        """A session for a job: that of a mount of the same document, else one without a mount. Raises StokerError."""
+        """A session for a job: that of a mount of the same document that shows the current generation, else one
+        without a mount. Raises StokerError."""
         document = resolved.data_set.to_document()
+        current = self._generations.current(resolved.name)
         for session in self._sessions.values():
-            if session.document == document and session.mountpoint:
+            same = current is None or session.spec.manifest_path == current.path
+            if session.document == document and session.mountpoint and same:
                 return session
-        with self._start():
+        with self.working():
             generation = await self._generations.list_sources(resolved, progress)
         self._listeners.data_set_known(resolved.data_set)
         spec, manifest = self._specify(resolved, generation, passthrough=False)
         session = Session(spec, manifest, "", document)
         await self._keep(session, {}, ())
+        return session
+
+    async def show(self, resolved: Resolved, generation: Generation) -> Session:
+        """A session that shows a generation by S3 alone."""
+        spec, manifest = self._specify(resolved, generation, passthrough=False)
+        session = Session(spec, manifest, "", resolved.data_set.to_document(), newest=True)
+        await self._keep(session, {}, (Share("s3"),))
         return session
 
     async def unmount(self, mountpoint: str, *, force: bool) -> None:
@@ -160,7 +180,7 @@ class Sessions:
     def job_ended(self, slot: int) -> None:
         """A session that only a job used ends with it."""
         session = self._sessions.get(slot)
-        if session is not None and not session.mountpoint:
+        if session is not None and not session.mountpoint and not session.newest:
             self.end(session)
 
     def connection_gone(self, session_id: str) -> None:
@@ -179,9 +199,7 @@ class Sessions:
         self._keeper.drop(session.key)
         if session.mountpoint:
             self._table.remove(session.mountpoint)
-        used = [other.spec.manifest_path for other in self._sessions.values()]
         session.manifest.close()
-        self._generations.tidy(session.spec.data_set, used)
 
     async def unmount_all(self) -> None:
         """At the end of the node. A mount that is in use is detached: its readers keep it until they close it."""
@@ -235,9 +253,11 @@ class Sessions:
     ) -> None:
         spec = session.spec
         self._sessions[spec.slot] = session
+        session.made = time.time_ns()
         data = {
             "slot": spec.slot,
-            "made": time.time_ns(),
+            "made": session.made,
+            "newest": session.newest,
             "spec": spec.to_json(),
             "mountpoint": session.mountpoint,
             "document": session.document,
@@ -262,7 +282,8 @@ class Sessions:
             raise StokerError(Reason.Timeout, text, place=session.mountpoint, next_step=step) from error
 
     @contextlib.contextmanager
-    def _start(self) -> Iterator[None]:
+    def working(self) -> Iterator[None]:
+        """A node that works on something does not end for having nothing to do."""
         self._starting += 1
         try:
             yield

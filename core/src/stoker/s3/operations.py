@@ -84,6 +84,12 @@ class Operations:
         if not asked.bucket:
             return _xml(self._list_buckets(asked, key), base)
         bucket = self._bucket(asked, key)
+        with bucket.in_use():
+            return await self._answer_of(bucket, asked, key, request, base)
+
+    async def _answer_of(
+        self, bucket: Bucket, asked: S3Request, key: AccessKey, request: web.BaseRequest, base: dict[str, str]
+    ) -> web.StreamResponse:
         if asked.key:
             return await self._object(asked, key, bucket, request, base)
         if asked.method == "HEAD":

@@ -69,7 +69,7 @@ class S3Process:
             parts.tiers, [PresenceTable(fd) for fd in parts.presence], parts.boot, seeds=parts.seeds
         )
         self._counters = Counters(parts.counters)
-        self._buckets = Buckets()
+        self._buckets = Buckets(self._say)
         self._lost: dict[str, float] = {}
         self._control: AsyncChannel | None = None
         self._stop = asyncio.Event()
@@ -164,9 +164,12 @@ class S3Process:
                         os.close(fd)
                     if message["op"] == "evicted":
                         self._evictions.take(message)
+                    elif message["op"] == "leave":
+                        self._buckets.leave(message["key"], message["seq"])
             except ChannelClosedError:
                 self._control = None
                 self._evictions.forget()  # its successor counts what is on disk
+                self._buckets.stay()
                 channel.close()
 
     def _say(self, message: Message) -> None:
