@@ -26,6 +26,7 @@ check: $(READY) ## ruff, mypy, import-linter, drift of generated files
 	$(BIN)/python -m stoker.api.schema --check
 	$(BIN)/python -m stoker.cli.reference --check
 	$(BIN)/python -m stoker.node.metrics --check
+	$(BIN)/python -m stoker.node.openapi --check
 	$(BIN)/python -m bench.readme --check
 	PYTHONPATH=tests $(BIN)/python -m bench.tuning --check
 

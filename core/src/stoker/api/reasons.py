@@ -68,6 +68,14 @@ class Reason(StrEnum):
     NodeNotRunning = "NodeNotRunning"
     NodeStartFailed = "NodeStartFailed"
     S3Disabled = "S3Disabled"
+    # The admin API
+    NotJson = "NotJson"
+    RouteNotFound = "RouteNotFound"
+    MethodNotAllowed = "MethodNotAllowed"
+    BodyTooLarge = "BodyTooLarge"
+    ContentTypeNotSupported = "ContentTypeNotSupported"
+    CertificateRefused = "CertificateRefused"
+    # Any of its processes
     Timeout = "Timeout"
     Cancelled = "Cancelled"
     Internal = "Internal"

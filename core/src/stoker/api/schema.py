@@ -23,7 +23,7 @@ from stoker.api.quantity import Percent, Quantity
 PATH = "examples/stoker.schema.json"
 
 
-class _Schema(GenerateJsonSchema):
+class DocumentSchema(GenerateJsonSchema):
     """pydantic's schema as Kubernetes would write it: optional instead of nullable, defaults as documents have them."""
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
@@ -63,7 +63,7 @@ class _Schema(GenerateJsonSchema):
 
 def kind_schema(kind: str) -> dict[str, Any]:
     """The schema of one kind, with `$defs`."""
-    return KINDS[kind].model_json_schema(by_alias=True, schema_generator=_Schema)
+    return KINDS[kind].model_json_schema(by_alias=True, schema_generator=DocumentSchema)
 
 
 def editor_schema() -> dict[str, Any]:

@@ -46,6 +46,7 @@ _COMMANDS = {
     "s3-credentials": "stoker.cli.s3keys",
     "doctor": "stoker.cli.doctor",
     "node": "stoker.cli.node",
+    "openapi": "stoker.cli.openapi",
 }
 
 

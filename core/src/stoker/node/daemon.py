@@ -27,7 +27,8 @@ from stoker.fetch.counters import Node, create_counters
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
-from stoker.node.api import application
+from stoker.node.admin.serve import serve
+from stoker.node.api import ROUTES
 from stoker.node.cacheservice import CacheService
 from stoker.node.counting import Counting, create_past
 from stoker.node.endpoint import Endpoint
@@ -208,7 +209,7 @@ class Daemon:
             await self._clients[self.cache.fetcher_of(session, inode)].load(slot, inode)
 
     async def _serve(self) -> None:
-        runner = web.AppRunner(application(self), access_log=None)
+        runner = web.AppRunner(serve(self, ROUTES), access_log=None)
         await runner.setup()
         path = os.path.join(self._config["run_dir"], "admin.sock")
         with contextlib.suppress(FileNotFoundError):

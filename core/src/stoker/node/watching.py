@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter as Count
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -56,7 +55,7 @@ class Watching:
             await asyncio.sleep(SAMPLE_S)
             self._paces.sample(time.monotonic())
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, _request: web.Request | None = None) -> web.Response:
         cached = await asyncio.to_thread(self._cache.owner.usage_by_owner_and_tier)
         facts = Facts(
             counting=self._counting,
@@ -71,7 +70,7 @@ class Watching:
         )
         return web.Response(body=self._exposition.text(facts), headers={"Content-Type": CONTENT_TYPE})
 
-    async def health(self, _request: web.Request) -> web.Response:
+    async def health(self, _request: web.Request | None = None) -> web.Response:
         """200 while every process of the node does its work, else 503 with what does not."""
         silent_since = time.monotonic() - _SILENT_S
         silent = [f"worker {index} is silent" for index, at in self._paces.told.items() if at < silent_since]
@@ -122,7 +121,7 @@ class Watching:
         if not port:
             return
         app = web.Application()
-        app.add_routes(self.routes())
+        app.add_routes([web.get("/metrics", self.metrics), web.get("/healthz", self.health)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         while True:
@@ -137,7 +136,3 @@ class Watching:
                     raise StokerError(Reason.NodeStartFailed, text, place=place, next_step=step) from error
                 log.warning(text, reason=Reason.NodeStartFailed, place=place)
                 await asyncio.sleep(_RETRY_S)
-
-    def routes(self) -> Sequence[web.RouteDef]:
-        """What needs no rights."""
-        return [web.get("/metrics", self.metrics), web.get("/healthz", self.health)]
