@@ -10,11 +10,14 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
+
+if TYPE_CHECKING:
+    from stoker.cli.remote import Remote
 
 _CONNECT_TIMEOUT_S = 10.0
 # The node says something at least each second while it works; this long without a word, it hangs.
@@ -39,8 +42,14 @@ class _UnixConnection(http.client.HTTPConnection):
 class AdminClient:
     """One node's admin API (docs/design/admin-api.md). Every method raises StokerError, NodeNotRunning among others."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, remote: Remote | None = None) -> None:
         self._path = path
+        self._remote = remote
+
+    @property
+    def host(self) -> str:
+        """Of a node elsewhere; empty for this machine's."""
+        return self._remote.host if self._remote is not None else ""
 
     def status(self) -> dict[str, Any]:
         return self._call("GET", "/v1/status")
@@ -119,7 +128,7 @@ class AdminClient:
 
     @contextlib.contextmanager
     def _response(self, method: str, path: str, body: Any, query: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
-        connection = _UnixConnection(self._path)
+        connection = self._remote.connection() if self._remote is not None else _UnixConnection(self._path)
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
@@ -129,17 +138,21 @@ class AdminClient:
                 if response.status >= 400:
                     raise _problem(_parsed(response.read()))
                 yield response
-        except (ConnectionRefusedError, FileNotFoundError) as error:
-            raise _not_running(self._path) from error
-        except TimeoutError as error:
-            step = "see its log; stoker node --stop ends it."
-            raise StokerError(Reason.Timeout, "the node does not answer", place=self._path, next_step=step) from error
         except (OSError, http.client.HTTPException) as error:
-            text = f"the connection to the node was lost ({error or type(error).__name__})"
-            step = "run the command again; the node starts again by itself."
-            raise StokerError(Reason.NodeNotRunning, text, place=self._path, next_step=step) from error
+            raise (self._remote.failure(error) if self._remote is not None else _failure(self._path, error)) from error
         finally:
             connection.close()
+
+
+def _failure(path: str, error: Exception) -> StokerError:
+    if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+        return _not_running(path)
+    if isinstance(error, TimeoutError):
+        step = "see its log; stoker node --stop ends it."
+        return StokerError(Reason.Timeout, "the node does not answer", place=path, next_step=step)
+    text = f"the connection to the node was lost ({error or type(error).__name__})"
+    step = "run the command again; the node starts again by itself."
+    return StokerError(Reason.NodeNotRunning, text, place=path, next_step=step)
 
 
 def _not_running(path: str) -> StokerError:

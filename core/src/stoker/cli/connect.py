@@ -56,11 +56,26 @@ def _check_quantities(chosen: Settings) -> None:
 
 def running_node() -> AdminClient:
     """The node that runs; a call raises StokerError(NodeNotRunning) when there is none."""
-    return AdminClient(settings().admin_socket)
+    return _elsewhere() or AdminClient(settings().admin_socket)
+
+
+def _elsewhere() -> AdminClient | None:
+    """The node of --node, when one was named. Raises StokerError."""
+    context = click.get_current_context(silent=True)
+    options = context.find_root().params if context is not None else {}
+    if not options.get("node"):
+        return None
+    from stoker.cli.remote import Remote
+
+    given = (options.get(name) or "" for name in ("client_cert", "client_key", "ca"))
+    remote = Remote.of(str(options["node"]), *given)
+    return AdminClient(remote.place, remote)
 
 
 def start_node(runtime: CacheRuntime | None) -> AdminClient:
     """The node that runs, else a new one in the background. Raises StokerError."""
+    if (elsewhere := _elsewhere()) is not None:
+        return elsewhere
     from stoker.node.launch import ensure_node, is_running
 
     chosen = settings()

@@ -50,6 +50,10 @@ _COMMANDS = {
 }
 
 
+# What works on this machine alone: its folders, its kernel, its files.
+_HERE = frozenset({"mount", "unmount", "manifest", "doctor", "node"})
+
+
 class _Commands(click.Group):
     """Commands in the order in which they are used."""
 
@@ -70,7 +74,12 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="stoker")
 @click.option("--debug", is_flag=True, help="Show the trace of an error as well.")
-def cli(debug: bool) -> None:
+@click.option("--node", metavar="URL", envvar="STOKER_NODE", help="A node elsewhere: https://host:port.")
+@click.option("--client-cert", metavar="FILE", envvar="STOKER_CLIENT_CERT", help="Your certificate for it, in PEM.")
+@click.option("--client-key", metavar="FILE", envvar="STOKER_CLIENT_KEY", help="Its key, when it is not in there.")
+@click.option("--ca", metavar="FILE", envvar="STOKER_CA", help="Who signed the certificate of that node.")
+@click.pass_context
+def cli(context: click.Context, /, node: str | None, **_options: object) -> None:
     """Training data from object stores as ordinary files, cached on local disks.
 
     \b
@@ -79,6 +88,9 @@ def cli(debug: bool) -> None:
       stoker status                            what is mounted, and how much is cached
       stoker unmount ./data                    take the mount away
     """
+    if node and context.invoked_subcommand in _HERE:
+        text = f"{context.invoked_subcommand} works on this machine alone, not with --node or STOKER_NODE"
+        raise click.UsageError(text, context)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,6 +20,9 @@ Environment:
   STOKER_CACHE_QUOTA                                    500Gi, or -10Gi: leave so much of the disk free (default)
   STOKER_S3_PORT, STOKER_S3_BIND                        the S3 endpoint: 0 is off (default), and 127.0.0.1
   STOKER_METRICS_PORT, STOKER_METRICS_ADDRESS           GET /metrics and /healthz over TCP; 0: not (default), 127.0.0.1
+  STOKER_ADMIN_PORT, STOKER_ADMIN_ADDRESS               the admin API with mutual TLS; 0: not (default), 127.0.0.1
+  STOKER_ADMIN_CERT_FILE, STOKER_ADMIN_KEY_FILE         the node's certificate and key, in PEM
+  STOKER_ADMIN_CLIENT_CA_FILE, STOKER_ADMIN_ALLOWED     who signs clients; names of those let in (default: all signed)
   STOKER_LOG_LEVEL                                      debug, info (default), warning or error
 """
 

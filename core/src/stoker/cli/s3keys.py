@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -46,7 +47,17 @@ def command(
         return
     seconds = _seconds(expires)
     keys = node.s3_key({"dataSet": name, "expiresSeconds": seconds, "reader": reader, "bypass": bypass})
+    if node.host:
+        keys["endpoint"] = _from_here(keys["endpoint"], node.host)
     click.echo(json.dumps(keys) if as_json else "\n".join(_lines(keys)))
+
+
+def _from_here(endpoint: str, host: str) -> str:
+    """A node that listens on all addresses names the one that its own machine uses."""
+    parts = urlsplit(endpoint)
+    if parts.hostname not in ("127.0.0.1", "::1"):
+        return endpoint
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{parts.port}"
 
 
 def _seconds(text: str) -> int:

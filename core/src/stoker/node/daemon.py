@@ -27,6 +27,7 @@ from stoker.fetch.counters import Node, create_counters
 from stoker.fetch.session import SessionSpec
 from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
+from stoker.node.admin.port import AdminPort
 from stoker.node.admin.serve import serve
 from stoker.node.api import ROUTES
 from stoker.node.cacheservice import CacheService
@@ -65,6 +66,7 @@ class Daemon:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.generations = Generations(config["state_dir"])
         self.endpoint = Endpoint(config)
+        self._admin_port = AdminPort(config)
 
     async def run(self) -> None:
         """Until the node is told to end."""
@@ -75,6 +77,7 @@ class Daemon:
         self.cache = await CacheService.open(self._config, self._keeper)
         await self._create_shared_memory()
         await self.endpoint.open(self._keeper)
+        await self._admin_port.open(self._keeper)
         self.counting = Counting(self._keeper.entries, lambda: [session.spec for session in self.sessions.all()])
         self.generations.on_answered = self.counting.count_listing
         told = _Told(self.counting, self.cache)
@@ -222,6 +225,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        self._task(self._admin_port.run(lambda check: serve(self, ROUTES, check)))
         self.ready = True
         log.info("node ready", admin=path, cold=self._cold)
         if float(self._config["idle_exit_seconds"]):

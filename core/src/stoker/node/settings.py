@@ -12,6 +12,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 MAX_RUN_DIR = 107 - len("/fetch-999.sock")
 
 
+_ADMIN_FILES = ("admin_cert_file", "admin_key_file", "admin_client_ca_file")
+
+
+def _absolute(path: str) -> str:
+    """The processes of the node work in `/`."""
+    return os.path.abspath(path) if path else ""
+
+
 def _private(root: str, variable: str, fallback: str) -> str:
     """`root` for the superuser, else the XDG folder of `variable`, else `fallback` below the home folder."""
     if os.geteuid() == 0:
@@ -42,6 +50,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     metrics_port: int = Field(default=0, ge=0, le=65535)
     metrics_address: str = "127.0.0.1"
+    admin_port: int = Field(default=0, ge=0, le=65535)
+    admin_address: str = "127.0.0.1"
+    admin_cert_file: str = ""
+    admin_key_file: str = ""
+    admin_client_ca_file: str = ""
+    admin_allowed: str = ""
     runtime_file: str = ""
 
     @property
@@ -79,6 +93,7 @@ class Settings(BaseSettings):
         return {
             **self.model_dump(),
             "run_dir": self.runtime_dir,
+            **{name: _absolute(getattr(self, name)) for name in _ADMIN_FILES},
             "fuse_workers": self.worker_count(),
             "fetchers": self.fetcher_count(),
             "s3_workers": self.s3_count(),
