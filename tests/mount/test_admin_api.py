@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel
@@ -110,6 +111,12 @@ def test_a_wrong_content_type_is_refused_and_a_wrong_method_told_the_right_ones(
     assert (answer.status, answer.json["reason"]) == (415, "ContentTypeNotSupported")
     answer = send(served, "PATCH", "/v1/datasets", ORDER)
     assert (answer.status, answer.headers["Allow"]) == (405, "DELETE, GET, PUT")
+
+
+def test_a_path_may_be_as_long_as_a_path_may_be(served: Node) -> None:
+    path = "/" + "\u6f22" * 4095
+    answer = send(served, "DELETE", f"/v1/mounts?mountpoint={quote(path)}")
+    assert (answer.status, answer.json["place"]) == (404, path)
 
 
 def test_a_long_poll_answers_when_its_time_is_over(served: Node) -> None:

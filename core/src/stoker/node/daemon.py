@@ -28,7 +28,7 @@ from stoker.fetch.session import SessionSpec
 from stoker.fuse.slots import create_pool
 from stoker.ipc.channel import Channel
 from stoker.node.admin.port import AdminPort
-from stoker.node.admin.serve import serve
+from stoker.node.admin.serve import MAX_LINE, serve
 from stoker.node.api import ROUTES
 from stoker.node.cacheservice import CacheService
 from stoker.node.counting import Counting, create_past
@@ -212,7 +212,7 @@ class Daemon:
             await self._clients[self.cache.fetcher_of(session, inode)].load(slot, inode)
 
     async def _serve(self) -> None:
-        runner = web.AppRunner(serve(self, ROUTES), access_log=None)
+        runner = web.AppRunner(serve(self, ROUTES), access_log=None, max_line_size=MAX_LINE)
         await runner.setup()
         path = os.path.join(self._config["run_dir"], "admin.sock")
         with contextlib.suppress(FileNotFoundError):

@@ -22,6 +22,7 @@ from aiohttp import web
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.node.admin.certificates import Certificates
+from stoker.node.admin.serve import MAX_LINE
 from stoker.node.keeper import Keeper
 from stoker.node.store import Entry
 
@@ -64,7 +65,9 @@ class AdminPort:
         """Serve for ever."""
         if not self._port:
             return
-        runner = web.AppRunner(application(self._check), access_log=None, keepalive_timeout=_KEEP_ALIVE_S)
+        runner = web.AppRunner(
+            application(self._check), access_log=None, keepalive_timeout=_KEEP_ALIVE_S, max_line_size=MAX_LINE
+        )
         await runner.setup()
         watch = asyncio.create_task(self._watch())
         try:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("stoker.api")
 
 VERSION = "v1"
+MAX_LINE = 64 << 10
+"""Bytes of the request line: a path of 4,096 characters as a query has 12 for each. More gets 400 in plain text."""
+
 _PROGRESS_S = 0.2
 _SAY_S = 1.0
 
