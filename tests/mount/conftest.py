@@ -91,3 +91,10 @@ def s3_store(scripted_store: ScriptedStore) -> ScriptedStore:
     scripted_store.put("down", b"not to be had")
     scripted_store.put("empty", b"")
     return scripted_store
+
+
+@pytest.fixture
+def filled(scripted_store: ScriptedStore) -> ScriptedStore:
+    for key in ("modified", "removed", "stays"):
+        scripted_store.put(key, os.urandom(100_000))
+    return scripted_store

@@ -197,3 +197,37 @@ async def test_an_index_of_the_first_version_is_taken_over(rig: CacheRig) -> Non
     rig.know({OWNER: AccountPolicy(bytes=MIB)})
     rig.evict_as_needed()
     assert 0 < cached(rig, some) < 5
+
+
+def let_go(rig: CacheRig, some: list[Thing], name: str) -> int:
+    """How many files went."""
+    jobs = rig.owner.evictions.let_go([thing.oid for thing in some], name, frozenset())
+    rig.do(jobs)
+    return sum(len(job.gone) for job in jobs)
+
+
+async def test_what_a_data_set_needs_no_more_is_freed_but_not_what_another_uses(rig: CacheRig) -> None:
+    know(rig, a=AccountPolicy(), b=AccountPolicy())
+    own, shared, brought = things("own", 3), things("shared", 4), things("brought", 2)
+    await load(rig, own + shared, A)
+    await load(rig, brought, B)
+    rig.owner.touch([thing.oid for thing in shared], B)
+    rig.owner.touch([thing.oid for thing in brought], A)
+    rig.commit()
+    assert let_go(rig, own + shared + brought, A) == 3
+    assert cached(rig, own) == 0
+    assert cached(rig, shared + brought) == 6
+    assert charged(rig, A) == held(rig, A) == Amount()
+    assert charged(rig, B).inodes == 6
+    assert A not in {name for name, amount in rig.owner.usage_by_owner().items() if amount != Amount()}
+    assert let_go(rig, own + shared + brought, A) == 0, "it holds none of them"
+    assert let_go(rig, shared + brought, B) == 6
+
+
+async def test_what_is_pinned_is_not_freed_with_its_generation(rig: CacheRig) -> None:
+    know(rig, a=AccountPolicy())
+    some = things("a", 4)
+    await load(rig, some, A)
+    rig.pin(A, some[:2])
+    assert let_go(rig, some, A) == 2
+    assert cached(rig, some[:2]) == 2
