@@ -83,14 +83,14 @@ async def test_pins_that_cannot_fit_are_refused_with_the_numbers(rig: CacheRig) 
     wanted = [(thing.oid, thing.size) for thing in things("a", 50)]
     demand = rig.owner.pins.demand(owner_id(A), wanted)
     assert demand.whole == cost_of(wanted) == Amount(50 * ONE, 50)
-    misfit = rig.owner.pins.misfit(owner_id(A), demand, NO_LIMIT)
+    misfit = rig.owner.pins.misfit(demand, NO_LIMIT)
     assert misfit is not None
     assert misfit.wanted == Amount(50 * ONE, 50)
     assert 30 * ONE < misfit.free.bytes < 50 * ONE
     assert misfit.where == rig.owner.tiers[0].root
     fewer = rig.owner.pins.demand(owner_id(A), wanted[: misfit.free.bytes // ONE - 1])
-    assert rig.owner.pins.misfit(owner_id(A), fewer, NO_LIMIT) is None
-    of_its_own = rig.owner.pins.misfit(owner_id(A), fewer, Amount(3 * ONE, 100))
+    assert rig.owner.pins.misfit(fewer, NO_LIMIT) is None
+    of_its_own = rig.owner.pins.misfit(fewer, Amount(3 * ONE, 100))
     assert of_its_own is not None
     assert of_its_own.free.bytes == 3 * ONE
     # What another has pinned already takes no more room.
@@ -103,7 +103,7 @@ async def test_as_much_as_is_accepted_can_be_cached(rig: CacheRig) -> None:
     wanted, some = 1, things("kept", 80, pages=4)
     while True:
         demand = rig.owner.pins.demand(owner_id(A), [(thing.oid, thing.size) for thing in some[: wanted + 1]])
-        if wanted == len(some) or rig.owner.pins.misfit(owner_id(A), demand, NO_LIMIT) is not None:
+        if wanted == len(some) or rig.owner.pins.misfit(demand, NO_LIMIT) is not None:
             break
         wanted += 1
     rig.pin(A, some[:wanted])

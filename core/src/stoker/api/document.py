@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from stoker.api.base import Model
 from stoker.api.kube import Metadata
+from stoker.api.names import LOCAL_NAMESPACE
 from stoker.api.problems import first_error
 
 
@@ -33,4 +34,4 @@ class Kind(Model):
     @property
     def full_name(self) -> str:
         """`namespace/name`; documents outside a cluster are of the namespace `default`."""
-        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+        return f"{self.metadata.namespace or LOCAL_NAMESPACE}/{self.metadata.name}"

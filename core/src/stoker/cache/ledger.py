@@ -99,7 +99,7 @@ class Ledger:
 
     def held_by(self, account: int) -> Amount:
         """Everything that counts for one account."""
-        credit = self.credit().get(account, Amount())
+        credit = total(amount for (_, whose), amount in self.outstanding.items() if whose == account)
         return self.charged.get(account, Amount()) + self.unlinked.get(account, Amount()) + credit
 
     def credit(self) -> dict[int, Amount]:

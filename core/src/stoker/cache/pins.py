@@ -21,9 +21,11 @@ _FOLDERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What pins would take. `whole`: of the DataSet's own; `by_tier`: of all pins there then, each once."""
+    """What pins would take. `whole`: of the DataSet's own; by tier and each object once, `others`: of the pins of all
+    others; `by_tier`: of all pins then."""
 
     whole: Amount
+    others: tuple[Amount, ...]
     by_tier: tuple[Amount, ...]
 
 
@@ -54,18 +56,17 @@ class Pins:
                 if tier.index is not None:
                     with tier.index.read() as txn:
                         new[tier.number] += new_to_all(txn, mine, account)
-        others = [tier.ledger.pins.whole - self._only_of(tier, account) for tier in self._tiers]
-        return Demand(whole, tuple(had + more for had, more in zip(others, new, strict=True)))
+        others = tuple(tier.ledger.pins.whole - self._only_of(tier, account) for tier in self._tiers)
+        return Demand(whole, others, tuple(had + more for had, more in zip(others, new, strict=True)))
 
-    def misfit(self, account: int, demand: Demand, limit: Amount) -> Misfit | None:
+    def misfit(self, demand: Demand, limit: Amount) -> Misfit | None:
         """Why that could not be kept; None when it can. `limit`: of the DataSet, as `Accounts.limit` has it."""
         if demand.whole.smaller(limit) != demand.whole:
             return Misfit(demand.whole, limit, "")
-        for tier, after in zip(self._tiers, demand.by_tier, strict=True):
+        for tier, others, after in zip(self._tiers, demand.others, demand.by_tier, strict=True):
             most = self.most(tier, after)
             if after.smaller(most) != after:
-                before = tier.ledger.pins.whole - self._only_of(tier, account)
-                return Misfit(after - before, (most - before).at_least_nothing(), tier.root)
+                return Misfit(after - others, (most - others).at_least_nothing(), tier.root)
         return None
 
     def most(self, tier: Tier, pins: Amount) -> Amount:

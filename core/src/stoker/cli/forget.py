@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from stoker.api.names import full_name
 from stoker.cli.connect import running_node
 
 _EXAMPLES = """\b
@@ -21,7 +22,7 @@ def command(name: str) -> int:
     What it holds in the cache is not deleted at once: it goes as soon as room is needed, before anything else. A mount
     or a preload makes the DataSet known again, with what is left of it. The source is never touched.
     """
-    full = name if "/" in name else f"default/{name}"
+    full = full_name(name)
     running_node().forget(full)
     click.echo(f"forgot {full}")
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.api.errors import StokerError
+from stoker.api.names import full_name
 from stoker.api.reasons import Reason
 from stoker.cli.connect import settings
 from stoker.cli.rows import change_line, file_line, headline, hidden_line, summary
@@ -118,8 +119,7 @@ def _known(data_set: str) -> list[dict[str, Any]]:
     """On disk, newest first: no node has to run."""
     from stoker.node.generations import Generations
 
-    full = data_set if "/" in data_set else f"default/{data_set}"
-    return Generations(settings().state_dir).known(full)
+    return Generations(settings().state_dir).known(full_name(data_set))
 
 
 def _newest_two(name: str) -> tuple[str, str]:

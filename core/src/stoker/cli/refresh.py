@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from stoker.api.errors import StokerError
+from stoker.api.names import full_name
 from stoker.api.reasons import Reason
 from stoker.cli.client import AdminClient
 from stoker.cli.connect import start_node
@@ -40,7 +41,7 @@ def command(name: str, as_json: bool, watch: bool) -> int:
     mount again. What no mount needs any more leaves the cache, and what did not change stays in it. When the sources
     cannot be listed everything stays as it is. With spec.refresh.interval the node does the same by itself.
     """
-    full = name if "/" in name else f"default/{name}"
+    full = full_name(name)
     node = start_node(None)
     order = {"dataSet": full, "credentials": _credentials(node, full)}
     with Listing(full) as listing:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from stoker.api.errors import StokerError
+from stoker.api.names import full_name
 from stoker.api.reasons import Reason
 from stoker.fetch.counters import create_counters
 from stoker.node.keeper import Keeper
@@ -19,7 +20,7 @@ from stoker.node.sessions import Sessions
 from stoker.node.store import Entry, Share
 from stoker.node.tiers import s3_port
 from stoker.s3.keys import KeyRing, new_key, parse_key
-from stoker.s3.names import LOCAL_NAMESPACE, bucket_of
+from stoker.s3.names import bucket_of
 
 REGION = "us-east-1"
 """What clients are told; any other is accepted as well."""
@@ -65,7 +66,7 @@ class Endpoint:
     def grant(self, sessions: Sessions, order: dict[str, Any]) -> dict[str, Any]:
         """A key for one DataSet that is mounted. Raises StokerError S3Disabled, NotMounted."""
         self._check_on()
-        data_set = _full_name(order["dataSet"])
+        data_set = full_name(order["dataSet"])
         if not any(s.spec.data_set == data_set and s.mountpoint for s in sessions.all()):
             step = "mount it first; see what is mounted: stoker status"
             raise StokerError(Reason.NotMounted, "no DataSet of that name is mounted", place=data_set, next_step=step)
@@ -137,10 +138,6 @@ def _bound(family: int, host: str, port: int, *, shared: bool) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _full_name(name: str) -> str:
-    return name if "/" in name else f"{LOCAL_NAMESPACE}/{name}"
 
 
 def _user() -> str:

@@ -11,30 +11,31 @@ import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
+from stoker.api.globs import Globs
 from stoker.api.human import files, size
 from stoker.api.reasons import Reason
 from stoker.cache.amount import Amount
 from stoker.cache.jobs import Job
 from stoker.cache.layout import owner_id
+from stoker.cache.ledger import UNLIMITED
 from stoker.cache.owner import CacheOwner
-from stoker.cache.pinbook import Pinned
 from stoker.cache.pinjobs import Wanted
 from stoker.cache.pins import Misfit, batches
+from stoker.fetch.files import file_of
+from stoker.manifest.manifest import Manifest
 from stoker.node.datasets import policy_of
-from stoker.node.pinrules import ALL, PinRules
 from stoker.node.sessions import Session
 
 log = structlog.get_logger("stoker.pins")
 
 _SUFFIX = ".json"
-_MUCH = 1 << 60  # a limit beyond this is none
 _STEP = "pin fewer files, unpin others (stoker unpin), or give the cache more room."
 
 
@@ -42,18 +43,17 @@ _STEP = "pin fewer files, unpin others (stoker unpin), or give the cache more ro
 class _Kept:
     """What is kept of one DataSet. `generation` "" and `files` -1: not written to the index to its end."""
 
-    rules: PinRules = field(default_factory=PinRules)
+    globs: tuple[str, ...] = ()
     mark: int = 0
     generation: str = ""
     files: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        rest = {"mark": self.mark, "generation": self.generation, "files": self.files}
-        return {"rules": self.rules.to_json(), **rest}
+        return {"globs": list(self.globs), "mark": self.mark, "generation": self.generation, "files": self.files}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> _Kept:
-        return cls(PinRules.from_json(data["rules"]), int(data["mark"]), str(data["generation"]), int(data["files"]))
+        return cls(tuple(data["globs"]), int(data["mark"]), str(data["generation"]), int(data["files"]))
 
 
 class Pins:
@@ -79,18 +79,14 @@ class Pins:
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     log.warning("the pins of a DataSet cannot be read; pin again", file=name, error=str(error))
 
-    async def pin(self, session: Session, paths: Sequence[str]) -> Pinned:
-        """Pin more files of a DataSet. Raises StokerError PinsDoNotFit, and nothing is changed then."""
-        return await self._change(session, lambda rules: rules.with_globs(True, paths))
-
-    async def unpin(self, session: Session, paths: Sequence[str] = (ALL,)) -> Pinned:
-        """Pin these no more; they stay cached until their room is needed."""
-        return await self._change(session, lambda rules: rules.with_globs(False, paths))
-
-    async def follow(self, session: Session, globs: Sequence[str]) -> Pinned:
+    async def follow(self, session: Session, globs: Sequence[str]) -> None:
         """Pin what the document of a DataSet says, in the generation of a session. Raises StokerError PinsDoNotFit:
         what was pinned stays so."""
-        return await self._change(session, lambda rules: rules.of_document(globs))
+        name = session.spec.data_set
+        async with self._turn:
+            before = self._kept.get(name, _Kept())
+            if globs or before.globs:
+                await self._choose(session, before, tuple(globs))
 
     async def forget(self, name: str) -> None:
         """A DataSet pins nothing any more."""
@@ -111,7 +107,7 @@ class Pins:
             raise StokerError(Reason.PinsDoNotFit, text, place=data_set.full_name, next_step=step)
 
     def status(self, name: str) -> dict[str, Any]:
-        """For status: what is pinned by which rules, how much of it is cached, and why it is not what was wanted."""
+        """For status: what is pinned, how much of it is cached, and why it is not what was wanted."""
         pinned = self._owner.pins.of(owner_id(name))
         refused, unkept = self._refused.get(name), self._owner.pins.unkept() if pinned.whole.inodes else []
         message = refused.message if refused is not None else _unkept(unkept)
@@ -123,45 +119,35 @@ class Pins:
             "pinsMessage": message,
         }
 
-    async def _change(self, session: Session, change: Callable[[PinRules], PinRules]) -> Pinned:
-        name = session.spec.data_set
-        account = owner_id(name)
-        async with self._turn:
-            before = self._kept.get(name, _Kept())
-            rules = change(before.rules)
-            if rules.any or before.rules.any:
-                await self._choose(session, before, rules)
-            return self._owner.pins.of(account)
-
-    async def _choose(self, session: Session, before: _Kept, rules: PinRules) -> None:
+    async def _choose(self, session: Session, before: _Kept, globs: tuple[str, ...]) -> None:
         name, manifest = session.spec.data_set, session.manifest
         account = self._owner.register(name)
         pinned = self._owner.pins.of(account).whole.inodes
-        if (rules, manifest.digest, pinned) == (before.rules, before.generation, before.files):
+        if (globs, manifest.digest, pinned) == (before.globs, before.generation, before.files):
             return
         try:
-            await self._check(session, account, rules)
+            await self._check(session, account, globs)
         except StokerError as error:
             self._refused[name] = error
             raise
         self._refused.pop(name, None)
-        kept = _Kept(rules, before.mark + 1)
+        kept = _Kept(globs, before.mark + 1)
         self._save(name, kept)
-        chosen = await self._write(account, kept.mark, rules.wanted(manifest, session.spec.mount.policy))
+        chosen = await self._write(account, kept.mark, _wanted(manifest, globs, session.spec.mount.policy))
         self._save(name, replace(kept, generation=manifest.digest, files=chosen))
         log.info("pinned", data_set=name, files=chosen, generation=manifest.digest)
 
-    async def _check(self, session: Session, account: int, rules: PinRules) -> None:
-        wanted = rules.wanted(session.manifest, session.spec.mount.policy)
-        demand = await asyncio.to_thread(self._owner.pins.demand, account, wanted)
-        misfit = self._owner.pins.misfit(account, demand, self._owner.accounts.limit(account))
+    async def _check(self, session: Session, account: int, globs: tuple[str, ...]) -> None:
+        files_of = _wanted(session.manifest, globs, session.spec.mount.policy)
+        demand = await asyncio.to_thread(self._owner.pins.demand, account, files_of)
+        misfit = self._owner.pins.misfit(demand, self._owner.accounts.limit(account))
         if misfit is not None:
             text = self._explain(session.spec.data_set, misfit)
             raise StokerError(Reason.PinsDoNotFit, text, place=session.spec.data_set, next_step=_STEP)
 
-    async def _write(self, account: int, mark: int, wanted: Iterator[Wanted]) -> int:
+    async def _write(self, account: int, mark: int, pins: Iterator[Wanted]) -> int:
         """Pin all these, and unpin the others. Returns how many there are."""
-        count, following = 0, batches(wanted)
+        count, following = 0, batches(pins)
         nothing: list[Wanted] = []
         while batch := await asyncio.to_thread(next, following, nothing):
             count += len(batch)
@@ -174,14 +160,14 @@ class Pins:
             await self._run([job])
 
     def _explain(self, name: str, misfit: Misfit) -> str:
-        wanted, free = _room(misfit.wanted), _room(misfit.free)
+        asked, free = _room(misfit.wanted), _room(misfit.free)
         if not misfit.where:
-            return f"{wanted} are to be pinned; the DataSet may hold {_limits(misfit.free)}"
+            return f"{asked} are to be pinned; the DataSet may hold {_limits(misfit.free)}"
         held = self._owner.pins.held().items()
         others = [(self._owner.name_of(whose), p.whole) for whose, p in held if whose != owner_id(name)]
         others.sort(key=lambda row: row[1].bytes, reverse=True)
         by = ", ".join(f"{who} {_room(amount)}" for who, amount in others[:5]) or "nobody"
-        return f"{wanted} are to be pinned; {free} are free for pins on {misfit.where} (pinned by others: {by})"
+        return f"{asked} are to be pinned; {free} are free for pins on {misfit.where} (pinned by others: {by})"
 
     def _save(self, name: str, kept: _Kept) -> None:
         path = self._path(name)
@@ -194,13 +180,21 @@ class Pins:
         return os.path.join(self._root, name.replace("/", ".", 1) + _SUFFIX)
 
 
+def _wanted(manifest: Manifest, globs: Sequence[str], policy: str) -> Iterator[Wanted]:
+    """The object versions to be pinned. Raises StokerError ManifestCorrupt."""
+    for inode in manifest.files_matching(Globs.compile(globs)):
+        file = file_of(manifest, inode, policy)
+        if file.size and file.cacheable and not file.archived:
+            yield file.oid, file.size
+
+
 def _room(amount: Amount) -> str:
     return f"{size(amount.bytes)} in {files(amount.inodes)}"
 
 
 def _limits(limit: Amount) -> str:
-    parts = [size(limit.bytes)] if limit.bytes < _MUCH else []
-    return " and ".join([*parts, *([files(limit.inodes)] if limit.inodes < _MUCH else [])])
+    parts = [size(limit.bytes)] if limit.bytes < UNLIMITED else []
+    return " and ".join([*parts, *([files(limit.inodes)] if limit.inodes < UNLIMITED else [])])
 
 
 def _unkept(tiers: Sequence[str]) -> str:

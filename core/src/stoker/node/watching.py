@@ -12,6 +12,7 @@ from aiohttp import web
 
 from stoker import __version__
 from stoker.api.errors import StokerError
+from stoker.api.names import full_name
 from stoker.api.reasons import Reason
 from stoker.node.metrics import CONTENT_TYPE, Exposition
 from stoker.node.metricvalues import Facts, bounded
@@ -96,7 +97,7 @@ class Watching:
         return {"dataSet": data_set, **analyse(self._paces.samples(data_set, now - since_s), mounted).to_json()}
 
     def _find(self, name: str, path: str) -> tuple[str, Session | None]:
-        full = name if "/" in name else f"default/{name}"
+        full = full_name(name)
         mounted = [session for session in self._sessions.all() if session.mountpoint]
         for session in mounted:
             if session.spec.data_set == full:

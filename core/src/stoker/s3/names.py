@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 
-LOCAL_NAMESPACE = "default"
+from stoker.api.names import LOCAL_NAMESPACE
+
 _MOST = 63  # characters of a bucket's name
 _KEPT = 46
 
