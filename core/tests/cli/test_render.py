@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.cli.render import duration, files, hidden, percent, size
+from stoker.api.human import files, size
+from stoker.cli.render import duration, hidden, percent
 
 
 @pytest.mark.parametrize(

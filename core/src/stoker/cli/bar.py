@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from stoker.api.human import size
 from stoker.cli.client import AdminClient
-from stoker.cli.render import duration, size
+from stoker.cli.render import duration
 
 
 class _Left(ProgressColumn):

@@ -14,8 +14,8 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 
 from stoker.api.errors import StokerError
+from stoker.api.human import size
 from stoker.api.reasons import Reason
-from stoker.cli.render import size
 from stoker.cli.trial import Offer, trial_mount
 from stoker.node.settings import MAX_RUN_DIR, Settings
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from stoker.api.human import size
 from stoker.api.quantity import Quantity
 from stoker.cli.checks import Check, State
-from stoker.cli.render import size
 from stoker.node.mountinfo import MountEntry, mounts
 from stoker.node.settings import Settings
 

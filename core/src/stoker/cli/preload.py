@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from stoker.api.human import files, size
 from stoker.cli import documents
 from stoker.cli.client import AdminClient
 from stoker.cli.connect import again_if_gone, start_node
 from stoker.cli.documents import Order
 from stoker.cli.foreground import interrupted_by_sigterm
 from stoker.cli.progress import Listing
-from stoker.cli.render import duration, files, hidden, job_line, size
+from stoker.cli.render import duration, hidden, job_line
 
 _PLAIN_S = 5.0
 _FAILURES_SHOWN = 10

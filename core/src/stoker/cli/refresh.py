@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from stoker.api.errors import StokerError
+from stoker.api.human import files, size
 from stoker.api.names import full_name
 from stoker.api.reasons import Reason
 from stoker.cli.client import AdminClient
 from stoker.cli.connect import start_node
 from stoker.cli.progress import Listing
-from stoker.cli.render import files, size
 
 _WATCH_S = 1.0
 _MOUNTS_SHOWN = 5

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.api.human import files as files
-from stoker.api.human import size as size
+from stoker.api.human import files, size
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.render import files, hidden, size
+from stoker.api.human import files, size
+from stoker.cli.render import hidden
 
 if TYPE_CHECKING:
     from stoker.manifest.manifest import Manifest

@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stoker.api.human import size
 from stoker.cli.checks import Check, State
-from stoker.cli.render import generation, hidden, job_line, limits, percent, pinned, pins_warning, size, trouble
+from stoker.cli.render import generation, hidden, job_line, limits, percent, pinned, pins_warning, trouble
 
 _PIPE_WIDTH = 200  # characters; into a file or a pipe nothing is cut to a terminal's width
 

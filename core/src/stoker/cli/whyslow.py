@@ -11,9 +11,9 @@ import click
 from stoker.api.duration import Duration
 from stoker.api.errors import StokerError
 from stoker.api.fielderror import FieldError
+from stoker.api.human import size
 from stoker.api.reasons import Reason
 from stoker.cli.connect import running_node
-from stoker.cli.render import size
 
 _EXAMPLES = """\b
 Examples:
