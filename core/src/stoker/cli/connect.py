@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -104,13 +103,11 @@ def again_if_gone(work: Callable[[], dict[str, Any]], runtime: CacheRuntime | No
 def with_runtime(chosen: Settings, runtime: CacheRuntime | None) -> Settings:
     """The settings with `runtime`, which the node finds as a file beside its state."""
     from stoker.node.launch import prepare
+    from stoker.node.statefolder import write_json
 
     if runtime is None:
         return chosen
     prepare(chosen)
     path = os.path.join(chosen.state_dir, "runtime.json")
-    temporary = f"{path}.new"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(runtime.to_document(), file)
-    os.replace(temporary, path)
+    write_json(path, runtime.to_document())
     return chosen.model_copy(update={"runtime_file": path})

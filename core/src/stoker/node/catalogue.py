@@ -13,9 +13,11 @@ from typing import Any
 
 from stoker.api.errors import StokerError
 from stoker.manifest.manifest import Manifest
+from stoker.node.statefolder import write_json
 
 FILE = "generations.json"
 SUFFIX = ".manifest"
+NO_CHANGES = {"added": 0, "removed": 0, "modified": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Catalogue:
                 current = replace(Generation.from_json(data["current"]), path=path)
                 return cls(folder, current, data["sources"], dict(data["older"]))
         found = [path for path, _mtime in manifests(folder)]
-        return cls(folder, _described(found[0]) if found else None, "", {digest_of(path): "" for path in found[1:]})
+        return cls(folder, described(found[0]) if found else None, "", {digest_of(path): "" for path in found[1:]})
 
     def becomes_current(self, generation: Generation, sources: str) -> None:
         """A listing gave another generation, or the same with other words."""
@@ -105,10 +107,7 @@ class Catalogue:
         if self.current is None:
             return
         data = {"current": self.current.to_json(), "sources": self.sources, "older": self.older}
-        path = os.path.join(self.folder, FILE)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        os.replace(f"{path}.new", path)
+        write_json(os.path.join(self.folder, FILE), data)
 
 
 def manifests(folder: str) -> list[tuple[str, float]]:
@@ -120,8 +119,8 @@ def manifests(folder: str) -> list[tuple[str, float]]:
     return sorted(((entry.path, entry.stat().st_mtime) for entry in entries), key=lambda f: f[1], reverse=True)
 
 
-def _described(path: str) -> Generation | None:
-    """A generation of which only the manifest is there."""
+def described(path: str) -> Generation | None:
+    """A generation of which only the manifest is known; None when that cannot be read."""
     with contextlib.suppress(StokerError, OSError), contextlib.closing(Manifest.open(path)) as manifest:
         counts = manifest.files, manifest.directories, manifest.bytes, manifest.hidden
         return Generation(manifest.digest, path, (), time_of(os.stat(path).st_mtime), *counts)

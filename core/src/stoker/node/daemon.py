@@ -158,8 +158,7 @@ class Daemon:
         for found in self.data_sets():
             if found["name"] == name:
                 return found
-        step = "see the DataSets of this node: stoker status"
-        raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
+        raise _not_known(name)
 
     async def apply(self, data_set: DataSet) -> dict[str, Any]:
         """Take over what a document says of limits and pins. Raises StokerError PinsDoNotFit: nothing is changed then.
@@ -168,10 +167,9 @@ class Daemon:
         name, known = data_set.full_name, self.cache.data_sets
         before = known.get(name)
         self.cache.data_set_known(data_set)
-        session = self.sessions.of(name)
-        if session is not None:
+        if sessions := self.sessions.mounts_of(name) or self.sessions.of(name):
             try:
-                await self.cache.pins.follow(session, data_set.spec.pin)
+                await self.cache.pins.follow(sessions[0], data_set.spec.pin)
             except StokerError:
                 if before is not None:
                     self.cache.data_set_known(before)
@@ -188,8 +186,8 @@ class Daemon:
     async def forget(self, name: str) -> None:
         """Serve a DataSet no more; what it holds goes first. Raises StokerError: DataSetNotFound, MountBusy."""
         if self.cache.data_sets.get(name) is None:
-            self.data_set(name)
-        if any(session.mountpoint for session in self.sessions.all() if session.spec.data_set == name):
+            raise _not_known(name)
+        if self.sessions.mounts_of(name):
             step = "unmount it first: stoker unmount"
             raise StokerError(Reason.MountBusy, "it is mounted", place=name, next_step=step)
         await self.cache.forget_data_set(name)
@@ -314,6 +312,11 @@ class _Told:
         if self._refreshes is not None and self._upkeep is not None:
             self._refreshes.session_ended(spec.id)
             self._upkeep.look(spec.data_set)
+
+
+def _not_known(name: str) -> StokerError:
+    step = "see the DataSets of this node: stoker status"
+    return StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
 
 
 def _unforeseen(error: Exception) -> StokerError:

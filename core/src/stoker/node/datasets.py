@@ -11,7 +11,9 @@ import structlog
 
 from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
+from stoker.api.reasons import Reason
 from stoker.cache.accounts import AccountPolicy
+from stoker.node.statefolder import name_of, write_json
 
 log = structlog.get_logger("stoker.node")
 
@@ -30,7 +32,7 @@ def policy_of(data_set: DataSet) -> AccountPolicy:
 
 
 class DataSets:
-    """One file for each, named `<namespace>.<name>.json`; names of namespaces have no dot."""
+    """One file for each, named `<namespace>.<name>.json`."""
 
     def __init__(self, state_dir: str) -> None:
         self._root = os.path.join(state_dir, "datasets")
@@ -58,16 +60,21 @@ class DataSets:
         """One by its full name."""
         return self._known.get(name)
 
+    def need(self, name: str) -> DataSet:
+        """The same. Raises StokerError DataSetNotFound."""
+        data_set = self._known.get(name)
+        if data_set is None:
+            step = "mount it, or tell the node of it: stoker apply -f dataset.yaml"
+            raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
+        return data_set
+
     def put(self, data_set: DataSet) -> bool:
         """Keep a document. False: it is the one that was kept already."""
         document: dict[str, Any] = data_set.to_document()
         known = self._known.get(data_set.full_name)
         if known is not None and known.to_document() == document:
             return False
-        path = self._path(data_set.full_name)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        os.replace(f"{path}.new", path)
+        write_json(self._path(data_set.full_name), document)
         self._known[data_set.full_name] = data_set
         return True
 
@@ -78,4 +85,4 @@ class DataSets:
             os.unlink(self._path(name))
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._root, name.replace("/", ".", 1) + _SUFFIX)
+        return os.path.join(self._root, name_of(name) + _SUFFIX)

@@ -67,7 +67,7 @@ class Endpoint:
         """A key for one DataSet that is mounted. Raises StokerError S3Disabled, NotMounted."""
         self._check_on()
         data_set = full_name(order["dataSet"])
-        if not any(s.spec.data_set == data_set and s.mountpoint for s in sessions.all()):
+        if not sessions.mounts_of(data_set):
             step = "mount it first; see what is mounted: stoker status"
             raise StokerError(Reason.NotMounted, "no DataSet of that name is mounted", place=data_set, next_step=step)
         seconds = int(order.get("expiresSeconds", 0))

@@ -18,9 +18,9 @@ from typing import Any
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.manifest.build import sweep
-from stoker.manifest.manifest import Manifest
-from stoker.node.catalogue import Catalogue, Generation, digest_of, manifests, time_of
+from stoker.node.catalogue import Catalogue, Generation, described, digest_of, manifests, time_of
 from stoker.node.resolve import Resolved
+from stoker.node.statefolder import data_set_of, name_of
 
 __all__ = ["Generation", "Generations"]
 
@@ -91,7 +91,7 @@ class Generations:
     def names(self) -> list[str]:
         """The data sets of which there is a generation on disk."""
         try:
-            return [name.replace(".", "/", 1) for name in sorted(os.listdir(self._root))]
+            return [data_set_of(name) for name in sorted(os.listdir(self._root))]
         except FileNotFoundError:
             return []
 
@@ -101,20 +101,19 @@ class Generations:
 
     def known(self, name: str) -> list[dict[str, Any]]:
         """The generations of a data set that are on disk, newest first."""
-        found = []
-        for path, mtime in manifests(self._folder(name)):
-            with contextlib.suppress(StokerError, OSError), contextlib.closing(Manifest.open(path)) as manifest:
-                found.append(
-                    {
-                        "digest": manifest.digest,
-                        "path": path,
-                        "time": mtime,
-                        "files": manifest.files,
-                        "directories": manifest.directories,
-                        "bytes": manifest.bytes,
-                    }
-                )
-        return found
+        found = ((described(path), mtime) for path, mtime in manifests(self._folder(name)))
+        return [
+            {
+                "digest": generation.digest,
+                "path": generation.path,
+                "time": mtime,
+                "files": generation.files,
+                "directories": generation.directories,
+                "bytes": generation.bytes,
+            }
+            for generation, mtime in found
+            if generation is not None
+        ]
 
     def over(self, name: str, used: Collection[str]) -> list[str]:
         """Manifests of generations that nothing uses any more, for which something may be in the cache.
@@ -165,7 +164,7 @@ class Generations:
         return found
 
     def _folder(self, name: str) -> str:
-        return os.path.join(self._root, name.replace("/", "."))
+        return os.path.join(self._root, name_of(name))
 
 
 def _digest(resolved: Resolved) -> str:

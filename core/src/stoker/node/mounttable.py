@@ -11,6 +11,7 @@ import structlog
 from stoker.api.errors import StokerError
 from stoker.fuse import kernel
 from stoker.node.mountinfo import mounts
+from stoker.node.statefolder import write_json
 
 log = structlog.get_logger("stoker.node")
 
@@ -48,7 +49,4 @@ class MountTable:
             return {}
 
     def _save(self) -> None:
-        temporary = f"{self._path}.new"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(self._mounts, file)
-        os.replace(temporary, self._path)
+        write_json(self._path, self._mounts)

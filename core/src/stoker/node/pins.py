@@ -32,6 +32,7 @@ from stoker.fetch.files import file_of
 from stoker.manifest.manifest import Manifest
 from stoker.node.datasets import policy_of
 from stoker.node.sessions import Session
+from stoker.node.statefolder import name_of, write_json
 
 log = structlog.get_logger("stoker.pins")
 
@@ -170,14 +171,11 @@ class Pins:
         return f"{asked} are to be pinned; {free} are free for pins on {misfit.where} (pinned by others: {by})"
 
     def _save(self, name: str, kept: _Kept) -> None:
-        path = self._path(name)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"name": name, **kept.to_json()}, file)
-        os.replace(f"{path}.new", path)
+        write_json(self._path(name), {"name": name, **kept.to_json()})
         self._kept[name] = kept
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._root, name.replace("/", ".", 1) + _SUFFIX)
+        return os.path.join(self._root, name_of(name) + _SUFFIX)
 
 
 def _wanted(manifest: Manifest, globs: Sequence[str], policy: str) -> Iterator[Wanted]:

@@ -18,7 +18,7 @@ import structlog
 from stoker.api.dataset import DataSet
 from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
-from stoker.node.catalogue import Generation, time_of
+from stoker.node.catalogue import NO_CHANGES, Generation, time_of
 from stoker.node.datasets import DataSets
 from stoker.node.generations import Generations
 from stoker.node.handed import Handed
@@ -85,10 +85,7 @@ class Refreshes:
     ) -> dict[str, Any]:
         """List the sources of a DataSet again. `credentials`: of the user who asks, for where those that were handed
         over before do not reach. Raises StokerError; everything stays as it is then."""
-        data_set = self._data_sets.get(name)
-        if data_set is None:
-            step = "mount it, or tell the node of it: stoker apply -f dataset.yaml"
-            raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=name, next_step=step)
+        data_set = self._data_sets.need(name)
         async with self._turns.setdefault(name, asyncio.Lock()):
             before = self._generations.current(name)
             try:
@@ -129,8 +126,7 @@ class Refreshes:
 
     def _mounts(self, name: str) -> list[Session]:
         """The newest first."""
-        mounts = [s for s in self._sessions.all() if s.spec.data_set == name and s.mountpoint]
-        return sorted(mounts, key=lambda session: session.made, reverse=True)
+        return self._sessions.mounts_of(name)[::-1]
 
     def _said(self, name: str, before: Generation | None, after: Generation) -> dict[str, Any]:
         changed = before is None or before.digest != after.digest
@@ -138,7 +134,7 @@ class Refreshes:
             "dataSet": name,
             "new": changed,
             "generation": generation_status(after),
-            "changed": after.changed if changed else {"added": 0, "removed": 0, "modified": 0},
+            "changed": after.changed if changed else NO_CHANGES,
             "keptBy": [s.mountpoint for s in self._mounts(name) if s.manifest.digest != after.digest],
         }
 
@@ -272,5 +268,5 @@ def generation_status(generation: Generation) -> dict[str, Any]:
         "bytes": generation.bytes,
         "directories": generation.directories,
         "hidden": generation.hidden,
-        "changed": {"added": 0, "removed": 0, "modified": 0, **generation.changed},
+        "changed": {**NO_CHANGES, **generation.changed},
     }

@@ -106,10 +106,14 @@ class Sessions:
         """Whether something is mounted or about to be."""
         return bool(self._sessions) or self._starting > 0
 
-    def of(self, data_set: str) -> Session | None:
-        """A session of a DataSet, one that is mounted if there is one."""
-        mine = [session for session in self._sessions.values() if session.spec.data_set == data_set]
-        return max(mine, key=lambda session: bool(session.mountpoint), default=None)
+    def of(self, data_set: str) -> list[Session]:
+        """Those of a DataSet, the oldest first."""
+        mine = (session for session in self._sessions.values() if session.spec.data_set == data_set)
+        return sorted(mine, key=lambda session: session.made)
+
+    def mounts_of(self, data_set: str) -> list[Session]:
+        """Those of them that are mounted, the oldest first."""
+        return [session for session in self.of(data_set) if session.mountpoint]
 
     def by_slot(self, slot: int) -> Session | None:
         return self._sessions.get(slot)

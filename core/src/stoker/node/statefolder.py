@@ -1,4 +1,6 @@
-"""What the first process of a node and the command that started it share in the state and run folders."""
+"""What lies in the state and run folders: files that are written whole or not at all, their names, and what the first
+process of a node and the command that started it share.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,24 @@ import sys
 from typing import Any
 
 ALREADY_RUNNING = 75  # exit code: another node holds the state (EX_TEMPFAIL of sysexits.h)
+
+
+def write_json(path: str, data: Any) -> None:
+    """In the place of what was there, at once: a reader finds the one or the other."""
+    temporary = f"{path}.new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    os.replace(temporary, path)
+
+
+def name_of(data_set: str) -> str:
+    """`namespace.name`, for files and folders of a DataSet; names of namespaces have no dot."""
+    return data_set.replace("/", ".", 1)
+
+
+def data_set_of(name: str) -> str:
+    """The inverse of `name_of`."""
+    return name.replace(".", "/", 1)
 
 
 def start_error_file(config: dict[str, Any]) -> str:

@@ -85,19 +85,16 @@ class Upkeep:
                 await self._let_go(name, path)
         self._generations.tidy(name, self._used(name))
 
-    def _of(self, name: str) -> list[Session]:
-        return sorted((s for s in self._sessions.all() if s.spec.data_set == name), key=lambda s: s.made)
-
     def _used(self, name: str) -> list[str]:
         """Manifests that something shows, the current one first."""
         current = self._generations.current(name)
-        shown = {session.spec.manifest_path for session in self._of(name)}
+        shown = {session.spec.manifest_path for session in self._sessions.of(name)}
         return ([current.path] if current else []) + sorted(shown - {current.path if current else ""})
 
     async def _settle_shown(self, name: str) -> None:
         """While the newest mount shows an older generation, S3 has a session of its own that shows the current one."""
-        current, sessions = self._generations.current(name), self._of(name)
-        mounts = [session for session in sessions if session.mountpoint]
+        current, sessions = self._generations.current(name), self._sessions.of(name)
+        mounts = self._sessions.mounts_of(name)
         wanted = current is not None and bool(mounts) and mounts[-1].spec.manifest_path != current.path
         kept: Session | None = None
         if wanted and self._serves_s3 and current is not None:
@@ -108,7 +105,7 @@ class Upkeep:
             listed = self._handed.get(name).listed or mounts[-1].resolved()
             if kept is None and self._generations.listed_so(listed):
                 kept = await self._sessions.show(listed, current)
-        for session in self._of(name):
+        for session in self._sessions.of(name):
             if session.newest and session is not kept:
                 self._end(session, at_once=not mounts)
 
@@ -128,7 +125,7 @@ class Upkeep:
         """Credentials stay only as long as something is read, or listed by itself."""
         data_set = self._cache.data_sets.get(name)
         by_itself = data_set is not None and data_set.spec.refresh.interval.seconds
-        if not self._of(name) and not self._sessions.busy() and not by_itself:
+        if not self._sessions.of(name) and not self._sessions.busy() and not by_itself:
             self._handed.strip(name)
 
     async def _let_go(self, name: str, path: str) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from stoker.api.base import Many, Model
-from stoker.api.errors import StokerError
 from stoker.api.reasons import Reason
 from stoker.node.admin.datasetroutes import Named
 from stoker.node.admin.orders import Credentials, FullName, GenerationStatus, ObjectChanges, plain
@@ -61,11 +60,7 @@ async def refresh(daemon: Daemon, asked: Asked[Nothing, RefreshOrder]) -> Lines:
 
 
 async def document(daemon: Daemon, asked: Asked[Named, Nothing]) -> dict[str, Any]:
-    data_set = daemon.cache.data_sets.get(asked.query.name)
-    if data_set is None:
-        step = "mount it, or tell the node of it: stoker apply -f dataset.yaml"
-        raise StokerError(Reason.DataSetNotFound, "this node does not know it", place=asked.query.name, next_step=step)
-    return {"document": data_set.to_document()}
+    return {"document": daemon.cache.data_sets.need(asked.query.name).to_document()}
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (
