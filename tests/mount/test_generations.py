@@ -29,7 +29,7 @@ from servers.mounts import IMPATIENT, cached_percent, mount
 from servers.node import STOKER, Node, alive, data_set, wait_for
 from servers.s3 import Keys, read
 from servers.s3 import keys as s3_keys
-from servers.scenarios import refuses
+from servers.scenarios import refuses, thinks
 from servers.scripted_store import Request, Response, ScriptedStore
 
 pytestmark = pytest.mark.fuse
@@ -248,12 +248,7 @@ class TestKills:
         generation, on_disk = known(node)["generation"], manifests(node)
         change(filled)
         asked = threading.Event()
-
-        def slow(_request: Request, right: Response) -> Response:
-            asked.set()
-            return Response(right.status, right.headers, right.body, delay=3.0)
-
-        filled.on_list(slow, times=1)
+        filled.on_list(thinks(3.0, asked), times=1)
         failed: list[Any] = []
         command = threading.Thread(target=lambda: failed.append(node.run("refresh", "data")))
         command.start()
@@ -304,12 +299,7 @@ def test_a_refresh_that_is_interrupted_changes_nothing(
     root = mount(node, filled, mount=impatient)
     change(filled)
     asked = threading.Event()
-
-    def slow(_request: Request, right: Response) -> Response:
-        asked.set()
-        return Response(right.status, right.headers, right.body, delay=5.0)
-
-    filled.on_list(slow, times=1)
+    filled.on_list(thinks(5.0, asked), times=1)
     with subprocess.Popen([*STOKER, "refresh", "data"], env=node.env, stderr=subprocess.DEVNULL) as command:
         assert asked.wait(20)
         command.send_signal(signal.SIGINT)

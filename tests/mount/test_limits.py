@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from servers.held import SIZE, read_all, row
 from servers.kills import whole
 from servers.node import Node, data_set, running_node, wait_for
 from servers.stores import FolderStore
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.fuse
 
 KIB = 1 << 10
 FILES = 40
-SIZE = 64 * KIB
 
 
 def filled(scratch: Path, name: str, files: int = FILES) -> FolderStore:
@@ -25,18 +25,6 @@ def filled(scratch: Path, name: str, files: int = FILES) -> FolderStore:
     for number in range(files):
         store.put(f"f{number:02}", os.urandom(SIZE))
     return store
-
-
-def read_all(root: Path) -> None:
-    for path in sorted(root.iterdir()):
-        assert len(path.read_bytes()) == SIZE
-        with path.open("rb") as file:  # the next read is to reach Stoker
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def row(node: Node, name: str) -> dict[str, Any]:
-    rows = json.loads(node.ok("status", "--json"))["dataSets"]
-    return next(each for each in rows if each["name"] == f"default/{name}")
 
 
 def evicted(node: Node) -> dict[str, int]:

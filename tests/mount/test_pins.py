@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from servers.held import SIZE, read_all, row
 from servers.kills import whole
 from servers.node import Node, data_set, running_node, wait_for
 from servers.stores import FolderStore
 
 pytestmark = pytest.mark.fuse
 
-KIB = 1 << 10
-SIZE = 64 * KIB
 ONE = SIZE  # of disk: an object of four pages needs no block for its extents
 SMALL = {"STOKER_CACHE_QUOTA": "16Mi", "STOKER_RESERVE_FREE": "1Mi"}
 
@@ -26,18 +25,6 @@ def filled(scratch: Path, name: str, files: int) -> FolderStore:
     for number in range(files):
         store.put(f"{'even' if number % 2 == 0 else 'odd'}/f{number:03}", os.urandom(SIZE))
     return store
-
-
-def read_all(root: Path) -> None:
-    for path in sorted(root.glob("*/*")):
-        assert len(path.read_bytes()) == SIZE
-        with path.open("rb") as file:  # the next read is to reach Stoker
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def row(node: Node, name: str) -> dict[str, Any]:
-    rows = json.loads(node.ok("status", "--json"))["dataSets"]
-    return next(each for each in rows if each["name"] == f"default/{name}")
 
 
 def pinned(node: Node, name: str) -> tuple[int, int, int]:

@@ -322,3 +322,22 @@ class CacheRig:
                     nbytes += os.lstat(path).st_blocks * 512
                     inodes += 1
         return nbytes, inodes
+
+
+def things(name: str, count: int, pages: int = 16) -> list[Thing]:
+    return [Thing(f"{name}-{number}", pages * PAGE) for number in range(count)]
+
+
+async def load(rig: CacheRig, some: Iterable[Thing], owner: str) -> int:
+    """How many could be stored."""
+    stored = 0
+    for thing in some:
+        stored += await rig.load(thing, owner)
+        rig.clock.now += 1
+        rig.commit()
+    return stored
+
+
+def cached(rig: CacheRig, some: Iterable[Thing]) -> int:
+    """How many are there."""
+    return sum(rig.read(thing) for thing in some)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from dataclasses import replace
+from threading import Event
 
 from servers.scripted_store import Request, Response, Scenario, ScriptedStore, s3_error
 
@@ -27,9 +28,15 @@ def stalls(after: int) -> Scenario:
     return lambda _, right: _cut(right, after, "hang")
 
 
-def thinks(seconds: float) -> Scenario:
-    """The right answer, after a while."""
-    return lambda _, right: replace(right, delay=seconds)
+def thinks(seconds: float, asked: Event | None = None) -> Scenario:
+    """The right answer, after a while; `asked` is set when that begins."""
+
+    def scenario(_request: Request, right: Response) -> Response:
+        if asked is not None:
+            asked.set()
+        return replace(right, delay=seconds)
+
+    return scenario
 
 
 def drips(per_second: int) -> Scenario:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.cache import OWNER, CacheRig, Thing
+from rigs.cache import OWNER, CacheRig, Thing, cached, load, things
 from stoker.cache.accounts import AccountPolicy
 from stoker.cache.amount import Amount
 from stoker.cache.index import IndexWriter
@@ -18,10 +18,6 @@ MIB = 1 << 20
 A, B = "team/a", "team/b"
 
 
-def things(name: str, count: int, pages: int = 16) -> list[Thing]:
-    return [Thing(f"{name}-{number}", pages * PAGE) for number in range(count)]
-
-
 @pytest.fixture
 def rig(tmp_path: Path):  # type: ignore[no-untyped-def]
     rig = CacheRig([str(tmp_path / "cache")], Limits(16 * MIB, reserve_free=0), fetchers=2)
@@ -31,20 +27,6 @@ def rig(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def know(rig: CacheRig, **policies: AccountPolicy) -> None:
     rig.know({f"team/{name}": policy for name, policy in policies.items()})
-
-
-async def load(rig: CacheRig, some: list[Thing], owner: str) -> int:
-    """How many could be stored."""
-    stored = 0
-    for thing in some:
-        stored += await rig.load(thing, owner)
-        rig.clock.now += 1
-        rig.commit()
-    return stored
-
-
-def cached(rig: CacheRig, some: list[Thing]) -> int:
-    return sum(rig.read(thing) for thing in some)
 
 
 def charged(rig: CacheRig, name: str) -> Amount:

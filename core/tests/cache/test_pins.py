@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.cache import OWNER, CacheRig, Thing
+from rigs.cache import OWNER, CacheRig, cached, load, things
 from stoker.cache.accounts import AccountPolicy
 from stoker.cache.amount import NOTHING, Amount
 from stoker.cache.layout import PAGE, object_cost, owner_id
@@ -18,30 +18,12 @@ A, B = "team/a", "team/b"
 ONE = object_cost(16 * PAGE)
 
 
-def things(name: str, count: int, pages: int = 16) -> list[Thing]:
-    return [Thing(f"{name}-{number}", pages * PAGE) for number in range(count)]
-
-
 @pytest.fixture
 def rig(tmp_path: Path):  # type: ignore[no-untyped-def]
     rig = CacheRig([str(tmp_path / "cache")], Limits(16 * MIB, reserve_free=0), fetchers=2)
     rig.know({A: AccountPolicy(), B: AccountPolicy()})
     yield rig
     rig.close()
-
-
-async def load(rig: CacheRig, some: list[Thing], owner: str) -> int:
-    """How many could be stored."""
-    stored = 0
-    for thing in some:
-        stored += await rig.load(thing, owner)
-        rig.clock.now += 1
-        rig.commit()
-    return stored
-
-
-def cached(rig: CacheRig, some: list[Thing]) -> int:
-    return sum(rig.read(thing) for thing in some)
 
 
 def pinned(rig: CacheRig, name: str) -> tuple[Amount, Amount]:
