@@ -11,6 +11,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ConfigDict
+
+from stoker.api.base import Model
+
 COUNTED = (
     *("hits", "hit_bytes", "hit_us", "misses", "miss_bytes", "miss_us", "errors", "disk_us", "served_us"),
     *("source_bytes", "source_requests", "source_errors", "source_retries", "ahead_bytes", "again_bytes"),
@@ -71,9 +75,10 @@ class Verdict:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Model):
     """Absolute figures of the same time. Rates are per second of the window."""
+
+    model_config = ConfigDict(populate_by_name=True)
 
     reader_seconds: float
     most_readers: int
@@ -113,7 +118,7 @@ class Analysis:
                 str(part): {"percent": round(100 * s / whole, 1) if whole else 0.0, "seconds": round(s, 3)}
                 for part, s in self.seconds.items()
             },
-            "figures": {_camel(name): value for name, value in asdict(self.figures).items()},
+            "figures": self.figures.model_dump(by_alias=True),
             "verdict": asdict(self.verdict),
         }
 
@@ -231,8 +236,3 @@ def _source(limit: Part, counts: Mapping[str, int], figures: Figures, mounted: M
 
 def _ratio(value: float, by: float) -> float:
     return round(value / by, 3) if by else 0.0
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)

@@ -11,6 +11,7 @@ from stoker.api.base import Many, Model
 from stoker.api.reasons import Reason
 from stoker.node.admin.orders import FullName
 from stoker.node.admin.route import Asked, Nothing, Query, Route
+from stoker.node.whyslow import Figures
 
 if TYPE_CHECKING:
     from stoker.node.daemon import Daemon
@@ -32,29 +33,6 @@ class Part(Model):
 
     percent: float
     seconds: float
-
-
-class Figures(Model):
-    """What was counted meanwhile."""
-
-    reader_seconds: float
-    most_readers: int
-    reads: int
-    read_bytes: int
-    read_bytes_per_second: float
-    hit_reads: int
-    mean_hit_ms: float
-    mean_miss_ms: float
-    source_requests: int
-    source_failures: int
-    source_bytes: int
-    source_bytes_per_second: float
-    first_byte_ms: float
-    bytes_per_second_of_a_request: float
-    fetched_ahead_bytes: int
-    fetched_again_bytes: int
-    read_errors: int
-    workers_busy_percent: float
 
 
 class Verdict(Model):
